@@ -1,0 +1,56 @@
+# make demo       set up, train three small models, show how far they reach
+# make test       set up, run every check and test
+# make setup      only the environment; what is there already is kept
+#
+# PYTHON=python3.12        another interpreter
+# TORCH="torch==2.12.0"    another torch; empty takes what constraints.txt says
+# PIP_ARGS="--index-url …" another package index, for example one with CUDA builds of torch
+
+PYTHON ?= python3
+TORCH ?=
+PIP_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+OUT ?= runs/demo
+
+.PHONY: setup demo test test-slow check format bench clean
+
+setup: $(READY)
+
+# A torch that is already installed is kept: --constraint then names that version instead of ours.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "longreach needs Python 3.11 or newer: make setup PYTHON=python3.12"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@if [ -n "$(TORCH)" ]; then $(BIN)/pip install $(PIP_ARGS) "$(TORCH)"; fi
+	@$(BIN)/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > $(VENV)/constraints.txt 2>/dev/null \
+		|| cp constraints.txt $(VENV)/constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint $(VENV)/constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+demo: setup
+	@test ! -e $(OUT) || echo "continuing in $(OUT); remove it to start afresh"
+	$(BIN)/longreach run demo --out $(OUT) --resume
+
+test: setup check
+	$(BIN)/python -m pytest -n 2
+
+test-slow: setup
+	$(BIN)/python -m pytest -n 2 -m slow
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup
+	$(BIN)/python benchmarks/sampling.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,18 @@
+"""Trained short, how far does this transformer reach, and how do I make it reach farther?
+
+`import longreach` is cheap: the names of `longreach.api` are fetched when they are first used.
+"""
+
+from typing import Any
+
+from longreach.version import __version__
+
+__all__ = ["__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    from longreach import api
+
+    return getattr(api, name)

@@ -1,0 +1,41 @@
+"""Softmax whose scores grow with the logarithm of the number of keys."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from longreach.attention.base import Attention, AttentionConfig
+from longreach.positions.encodings import Shape
+from longreach.registry import register
+
+
+@register("attention", "scaled_softmax")
+@dataclass(frozen=True, kw_only=True)
+class ScaledSoftmaxConfig(AttentionConfig):
+    """Scores times (1 + s log n), n the number of keys a query sees, s learned per head.
+
+    Without it a head that picks one key among n is diluted as n grows.  Nakanishi (2025, scalable softmax)
+    multiplies by s log n; the 1 keeps short sequences as they were, and is ours.
+    """
+
+    start: float = 0.2
+    """Initial s."""
+
+    def build(self, shape: Shape) -> Attention:
+        return ScaledSoftmax(shape.heads, self.start)
+
+
+class ScaledSoftmax(Attention):
+    def __init__(self, heads: int, start: float) -> None:
+        super().__init__()
+        self.start = start
+        self.slope = nn.Parameter(torch.full((heads,), start))
+
+    def initialise(self) -> None:
+        nn.init.constant_(self.slope, self.start)
+
+    def rescale(self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"]) -> Float[Tensor, "b h q d"]:
+        growth = 1 + self.slope[:, None] * visible.float().log()[:, None, :]  # [b, h, q]
+        return (q * growth[..., None]).to(q.dtype)

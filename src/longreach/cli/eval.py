@@ -1,0 +1,100 @@
+"""`longreach eval RUN`: test a trained model at other lengths, or with other task settings."""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from longreach.cli.console import out, say
+from longreach.cli.flags import task_axes
+from longreach.cli.progress import watch
+from longreach.config import build, to_plain
+from longreach.errors import BadInput
+from longreach.evaluate import Card, EvalConfig, Score, cells, evaluate, make_card, to_csv, to_json, total_samples
+from longreach.files import write_atomically
+from longreach.report import Result, group, headline_metric, score_table
+from longreach.runs import RunFolder, choose_device, find_runs, load_model
+from longreach.train import legal_lengths
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "eval",
+        help="test a trained model at other lengths or settings",
+        description="Test one run, or every run below a folder.  Any task field is an axis: --task.k 4,6,8.",
+    )
+    parser.add_argument("run", type=Path, help="a run folder, or a folder of runs")
+    parser.add_argument("--lengths", help="such as 20:500:20 (both ends included) or 10,20,40")
+    parser.add_argument("--samples", type=int, help="samples in a cell")
+    parser.add_argument("--free-samples", type=int, help="how many of them are generated token by token")
+    parser.add_argument("--batch-tokens", type=int, help="tokens in a forward pass")
+    parser.add_argument("--relabel-ids", action="store_true", help="relabel IDs as in training")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
+    parser.add_argument("--out", type=Path, help="write the scores to this .json or .csv file")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON, and no progress")
+    parser.set_defaults(verb=run, takes_settings=True)
+
+
+def run(args: argparse.Namespace, settings: list[str]) -> int:
+    if args.out is not None and args.out.suffix not in (".json", ".csv"):
+        raise BadInput(f"--out must end in .json or .csv, got {args.out}")
+    device = choose_device(args.device)
+    axes = task_axes(settings)
+    folders = list(find_runs(args.run))
+    if not folders:
+        raise BadInput(f"{args.run} holds no run")
+    results: list[Result] = []
+    for folder in folders:
+        result = _evaluate(folder, args, axes, device)
+        if result is None:
+            return 130
+        results.append(result)
+    every = [score for result in results for score in result.scores]
+    rows = [
+        {"run": str(result.folder.path), "variant": result.info.variant, **row}
+        for result in results
+        for row in to_json(result.scores)
+    ]
+    if args.out is not None:
+        write_atomically(args.out, (to_csv(every) if args.out.suffix == ".csv" else json.dumps(rows)).encode())
+    if args.json:
+        print(json.dumps(rows))
+        return 0
+    out.print(score_table(group(results, headline_metric(results)), str(args.run)))
+    return 0
+
+
+def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[Any]], device: str) -> Result | None:
+    config, model = load_model(folder, device)
+    asked = _asked(config.evaluate, args, axes)
+    skipped = cells(config.task, asked)[1]
+    with watch(say, quiet=args.json) as observer:
+        for line in skipped:
+            observer.say(f"left out: {line}")
+        report = observer.phase(f"test {folder.path}", total_samples(config.task, asked))
+
+        def progress(done: int, note: str) -> None:
+            report(done, note)
+            if observer.should_stop():
+                raise KeyboardInterrupt
+
+        info = folder.info()
+        scores: list[Score] = evaluate(model, config.task, config.ids, asked, info.seed, device, progress)
+    lengths = legal_lengths(config.task, config.train.lengths)
+    card: Card = make_card(config.task, config.ids, lengths, asked)
+    return Result(folder, info, scores, card, config.train.lengths.high)
+
+
+def _asked(stored: EvalConfig, args: argparse.Namespace, axes: dict[str, list[Any]]) -> EvalConfig:
+    """The run's own test with what the flags change."""
+    changes: dict[str, Any] = {"lengths": args.lengths, "samples": args.samples, "batch_tokens": args.batch_tokens}
+    changes["free_samples"] = 0 if args.relabel_ids and args.free_samples is None else args.free_samples
+    if args.relabel_ids:
+        changes["relabel_ids"] = True
+    if axes:
+        changes["axes"] = axes
+    given = {name: value for name, value in changes.items() if value is not None}
+    if "samples" in given and "free_samples" not in given:
+        given["free_samples"] = min(given["samples"], stored.free_samples)
+    return build(EvalConfig, {**to_plain(replace(stored)), **given}, "evaluate")

@@ -1,0 +1,48 @@
+"""Flags that change one thing of a recipe: `--train.lr 1e-3`, `--task.k 4,6,8`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from longreach.config import Plain, merge, nested, read_value
+from longreach.errors import BadInput
+
+
+def pair_up(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """[--a.b, 1, --c=2] -> [(a.b, 1), (c, 2)]."""
+    pairs = []
+    rest = list(arguments)
+    while rest:
+        flag = rest.pop(0)
+        if not flag.startswith("--"):
+            raise BadInput(f"unexpected argument {flag!r}")
+        name, equals, value = flag[2:].partition("=")
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                raise BadInput(f"{flag} needs a value")
+            value = rest.pop(0)
+        pairs.append((name, value))
+    return pairs
+
+
+def recipe_changes(arguments: Sequence[str]) -> Plain:
+    """Changes to lay on top of a recipe."""
+    changes: Plain = {}
+    for name, value in pair_up(arguments):
+        changes = merge(changes, nested(name.replace("-", "_"), read_value(value)))
+    return changes
+
+
+def task_axes(arguments: Sequence[str]) -> dict[str, list[Any]]:
+    """`--task.k 4,6,8` -> {k: [4, 6, 8]}."""
+    axes = {}
+    for name, value in pair_up(arguments):
+        if not name.startswith("task."):
+            raise BadInput(f"unknown flag --{name}: besides the listed flags, only --task.FIELD can be varied")
+        axes[name.removeprefix("task.")] = [read_value(part) for part in value.split(",")]
+    return axes
+
+
+def task_settings(name: str, arguments: Sequence[str]) -> Plain:
+    """`--task.k 4` or `--k 4` -> {name: NAME, k: 4}."""
+    changes = {flag.removeprefix("task."): read_value(value) for flag, value in pair_up(arguments)}
+    return {"name": name, **changes}

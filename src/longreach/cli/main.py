@@ -1,0 +1,51 @@
+"""The command line.  Exit codes: 0 ok, 1 failed, 2 bad usage or bad input, 130 interrupted."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from longreach.cli import eval, list, predict, report, run, show
+from longreach.cli.console import say
+from longreach.errors import BadInput, RunFailed
+from longreach.registry import nearest
+from longreach.version import __version__
+
+_VERBS = (run, eval, predict, show, report, list)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="longreach",
+        description="Trained short, how far does this transformer reach, and how do I make it reach farther?",
+        epilog="Exit codes: 0 ok, 1 failed, 2 bad usage or bad input, 130 interrupted (a run can be resumed)."
+        "  LONGREACH_DEBUG=1 shows tracebacks.",
+    )
+    top.add_argument("--version", action="version", version=f"longreach {__version__}")
+    verbs = top.add_subparsers(metavar="VERB", required=True)
+    for verb in _VERBS:
+        verb.add(verbs)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Every expected failure is one line on stderr."""
+    sys.path.insert(0, os.getcwd())  # so that `my_task.MyTask` beside a recipe can be named in it
+    args, rest = parser().parse_known_args(arguments)
+    try:
+        if rest and not args.takes_settings:
+            known = [action.option_strings[-1] for action in parser()._actions if action.option_strings]
+            raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
+        return int(args.verb(args, rest))
+    except (BadInput, RunFailed) as error:
+        if os.environ.get("LONGREACH_DEBUG"):
+            raise
+        say.print(f"longreach: {' '.join(str(error).split())}", markup=False, highlight=False, soft_wrap=True)
+        return 2 if isinstance(error, BadInput) else 1
+    except KeyboardInterrupt:
+        say.print("longreach: interrupted")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""`longreach run RECIPE`: train and test every variant and seed of a recipe, then report."""
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+
+from longreach.cli.console import out, say
+from longreach.cli.flags import recipe_changes
+from longreach.cli.progress import watch
+from longreach.config import field_help
+from longreach.errors import BadInput, RunFailed
+from longreach.evaluate import EvalConfig
+from longreach.model import ModelConfig
+from longreach.report import load_results, score_table, write_report
+from longreach.runs import Recipe, RunFolder, check, choose_device, execute, gather_info, load_recipe
+from longreach.train import OptimizerConfig, TrainConfig
+
+INTERRUPTED = 130
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "run",
+        help="train and test a recipe",
+        description="Train and test every variant and seed of a recipe, then write a report.",
+        epilog=_settings_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("recipe", help="a name from `longreach list recipe`, or a YAML file")
+    parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/NAME)")
+    parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, and no progress")
+    parser.set_defaults(verb=run, takes_settings=True)
+
+
+def run(args: argparse.Namespace, settings: list[str]) -> int:
+    recipe = load_recipe(args.recipe, recipe_changes(settings))
+    device = choose_device(args.device)
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    folder = args.out or Path("runs") / recipe.name
+    todo = _plan(recipe, folder, args.resume)
+    with watch(say, quiet=args.json) as observer:
+        for variant, seed, run_folder in todo:
+            info = gather_info(recipe.name, recipe.title, variant, seed, device)
+            if not execute(recipe.variants[variant], run_folder, info, device, args.resume, observer):
+                command = shlex.join(["longreach", *sys.argv[1:]])
+                resume = command if args.resume else f"{command} --resume"
+                say.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
+                return INTERRUPTED
+    results, _ = load_results([run_folder.path for _, _, run_folder in todo])
+    report = write_report(results, folder / "report")
+    if args.json:
+        rows = [
+            {
+                "variant": group.variant,
+                "setting": group.setting,
+                "metric": group.metric,
+                "seeds": [curve.seed for curve in group.curves],
+                "reach": {str(p): group.reaches(p) for p in (0.9, 0.99)},
+                "rates": {str(length): rate for length, rate in group.middle().items()},
+            }
+            for group in report.groups
+        ]
+        paths = {"png": str(report.png), "html": str(report.html), "csv": str(report.csv)}
+        print(json.dumps({"recipe": recipe.name, "folder": str(folder), "results": rows, **paths}))
+        return 0
+    out.print(score_table(report.groups, recipe.title))
+    for name, path in (("figure", report.png), ("page", report.html), ("scores", report.csv)):
+        out.print(f"{name:7} {path}", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _plan(recipe: Recipe, folder: Path, resume: bool) -> list[tuple[str, int, RunFolder]]:
+    """All runs, with every mistake found before the first of them starts."""
+    todo = []
+    for variant, config in recipe.variants.items():
+        try:
+            check(config)
+        except BadInput as error:
+            raise BadInput(f"{variant}: {error}" if variant else str(error)) from error
+        for seed in recipe.seeds:
+            run_folder = RunFolder(folder / variant / f"seed-{seed}")
+            if run_folder.path.exists() and not resume:
+                raise BadInput(f"{run_folder.path} exists: add --resume to continue it, or choose another --out")
+            todo.append((variant, seed, run_folder))
+    if folder.exists() and not folder.is_dir():
+        raise RunFailed(f"{folder} is not a folder")
+    return todo
+
+
+def _settings_help() -> str:
+    """Every setting of a recipe as a flag."""
+    lines = [
+        "Any setting of a recipe can be given as a flag and applies to every variant:",
+        "  --seeds N            number of seeds        --first_seed N   the first of them",
+        "  --task.FIELD, --ids.FIELD, --model.encoding.FIELD, --model.attention.FIELD: see `longreach list KIND`",
+    ]
+    sections = (
+        ("model", ModelConfig),
+        ("train", TrainConfig),
+        ("train.optimizer", OptimizerConfig),
+        ("evaluate", EvalConfig),
+    )
+    for prefix, cls in sections:
+        lines += [
+            f"  --{prefix}.{field.name} {field.type}  [{field.default}]  {field.help}"
+            for field in field_help(cls)
+            if field.name != "optimizer"
+        ]
+    return "\n".join(lines).replace("%", "%%")

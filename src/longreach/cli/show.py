@@ -1,0 +1,67 @@
+"""`longreach show TASK --length N`: one sample, with its coupled IDs and what each answer token depends on."""
+
+import argparse
+import json
+
+import torch
+from rich.table import Table
+
+from longreach.cli.console import out
+from longreach.cli.flags import task_settings
+from longreach.config import build_part
+from longreach.seeding import stream
+from longreach.tasks import Task
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "show",
+        help="one sample of a task",
+        description="One sample: tokens, answer, coupled IDs, dependencies.  Settings as --task.FIELD VALUE.",
+    )
+    parser.add_argument("task", help="a name from `longreach list task`, or the import path of a class of yours")
+    parser.add_argument("--length", type=int, required=True, help="the task's length")
+    parser.add_argument("--seed", type=int, default=0, help="another seed, another sample")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(verb=run, takes_settings=True)
+
+
+def run(args: argparse.Namespace, settings: list[str]) -> int:
+    task = build_part(Task, task_settings(args.task, settings), "task")
+    task.check_length(args.length)
+    sample = task.sample(torch.tensor([args.length]), stream(args.seed, "show", torch.arange(1)), args.length)
+    size = int(sample.num_tokens[0])
+    words = task.words(sample.tokens[0, :size].tolist())
+    needs = task.depends_on(sample)[0, :size, :size]
+    ids = {}
+    if task.coupling_levels:
+        for form in ("published", "aligned"):
+            levels = task.coupling(sample, form)[0, :, :size]
+            for level, row in zip(task.coupling_levels, levels.tolist(), strict=True):
+                ids[f"{form} {level.name}"] = row
+    prompt = int(sample.prompt_tokens[0])
+    if args.json:
+        result = {
+            "task": task.name,
+            "length": args.length,
+            "tokens": words,
+            "prompt_tokens": prompt,
+            "answer": words[prompt:],
+            "coupled_ids": ids,
+            "depends_on": {str(i): needs[i].nonzero()[:, 0].tolist() for i in range(prompt, size)},
+            "sparsity": task.sparsity(args.length),
+        }
+        print(json.dumps(result))
+        return 0
+    out.print(
+        f"{' '.join(words[:prompt])}  ->  {' '.join(words[prompt:])}", markup=False, highlight=False, soft_wrap=True
+    )
+    table = Table(caption=f"an answer token depends on at most {task.sparsity(args.length)} earlier tokens")
+    for column in ("index", "token", "role", *ids, "depends on"):
+        table.add_column(column, justify="right" if column == "index" or column in ids else "left")
+    for index, word in enumerate(words):
+        on = ", ".join(f"{words[j]}@{j}" for j in needs[index].nonzero()[:, 0].tolist())
+        role = "answer" if bool(sample.answer[0, index]) else "prompt"
+        table.add_row(str(index), word, role, *(str(row[index]) for row in ids.values()), on)
+    out.print(table)
+    return 0

@@ -1,0 +1,23 @@
+"""How far does it reach?"""
+
+from longreach.evaluate.card import Card, make_card
+from longreach.evaluate.evaluate import EvalConfig, cells, evaluate, total_samples
+from longreach.evaluate.exact_match import free_running_exact, judge
+from longreach.evaluate.reach import reach
+from longreach.evaluate.scores import Score, from_json, to_csv, to_json
+
+__all__ = [
+    "Card",
+    "EvalConfig",
+    "Score",
+    "cells",
+    "evaluate",
+    "free_running_exact",
+    "from_json",
+    "judge",
+    "make_card",
+    "reach",
+    "to_csv",
+    "to_json",
+    "total_samples",
+]

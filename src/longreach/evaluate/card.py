@@ -1,0 +1,58 @@
+"""The information card: what a result rests on, to be shown beside it."""
+
+from dataclasses import dataclass
+
+import torch
+
+from longreach.evaluate.evaluate import EvalConfig
+from longreach.positions.ids import IdPolicy, coverage
+from longreach.tasks import Task
+from longreach.train import TrainingStream
+
+_SAMPLES = 4096
+
+
+@dataclass(frozen=True)
+class Card:
+    """Facts, most of them measured on the first training samples of seed 0."""
+
+    task: str
+    trained_lengths: str
+    trained_tokens: str
+    trained_ids: str
+    trained_id_distance: int
+    """The largest difference of two IDs within a training sample."""
+    ids_supplied_by: str
+    length_known: str
+    stops: str
+    decoding: str
+    selection: str
+    id_coverage: list[int]
+    """How often training shows each fiftieth of the ID range."""
+
+
+def make_card(task: Task, policy: IdPolicy, lengths: tuple[int, ...], config: EvalConfig) -> Card:
+    batch = TrainingStream(task, policy, lengths, _SAMPLES, seed=0, device="cpu").batch(0)
+    sample, ids = batch.sample, batch.ids
+    inside = torch.arange(ids.shape[2]) < sample.num_tokens[:, None]
+    ids = ids.where(inside[:, None], 0)
+    largest = int(ids.max())
+    supplied = {
+        "count": "counting tokens",
+        "rule": "a rule, from the prompt",
+        "oracle": "the true answer (oracle: for study)",
+    }
+    distance = ids[:, 0].amax(1) - ids[:, 0].where(inside, largest).amin(1)
+    return Card(
+        task=task.name,
+        trained_lengths=f"{min(lengths)}..{max(lengths)}",
+        trained_tokens=f"{int(sample.num_tokens.min())}..{int(sample.num_tokens.max())}",
+        trained_ids=f"0..{largest}" if not policy.max_id else f"0..{policy.max_id} (seen up to {largest})",
+        trained_id_distance=int(distance.max()),
+        ids_supplied_by=supplied.get(policy.supplier(task), policy.supplier(task)),
+        length_known="no" if policy.supplier(task) == "count" else "yes, the rule reads the whole prompt",
+        stops="after one token" if task.stop_token is None else "at the model's own stop token",
+        decoding="greedy, cached, fp32; one-pass scores with the true prefix are marked tf",
+        selection="the last checkpoint" if config.select == "last" else "the best checkpoint at training lengths",
+        id_coverage=coverage(ids, max(policy.max_id, largest)),
+    )

@@ -1,0 +1,147 @@
+"""Scores by length, and by any field of the task."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from longreach.config import build_part, merge, to_plain
+from longreach.errors import BadInput
+from longreach.evaluate.exact_match import NEAR_TIE, free_running_exact, judge
+from longreach.evaluate.scores import Score
+from longreach.model import Transformer
+from longreach.positions.ids import IdPolicy
+from longreach.seeding import stream
+from longreach.spans import Lengths
+from longreach.tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig:
+    """What a trained model is asked."""
+
+    lengths: Lengths = Lengths((10, 20, 40, 80, 160))
+    """Test lengths: 20:500:20 (both ends included), 10,20,40, or a list."""
+    axes: dict[str, list[Any]] = field(default_factory=dict)
+    """Task fields to vary and their values, such as k: [4, 8]."""
+    samples: int = 1024
+    """Samples in a cell, scored in one pass each."""
+    free_samples: int = 256
+    """How many of them are also generated token by token; 0 turns it off."""
+    batch_tokens: int = 65_536
+    """Tokens in a forward pass: the memory budget."""
+    relabel_ids: bool = False
+    """Relabel IDs as in training, instead of using them plain (one-pass scores only)."""
+    select: Literal["last", "best_in_distribution"] = "last"
+    """Which checkpoint is tested.  Nothing is ever chosen on lengths beyond training."""
+    seed: int = 0
+    """Seed of the test samples: the same for every run, so that runs are tested alike."""
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or self.batch_tokens < 1:
+            raise ValueError(f"evaluate needs samples and batch_tokens, got {self.samples} and {self.batch_tokens}")
+        if not 0 <= self.free_samples <= self.samples:
+            raise ValueError(f"evaluate.free_samples={self.free_samples} must be in 0..samples={self.samples}")
+        if self.relabel_ids and self.free_samples:
+            raise ValueError("evaluate.relabel_ids scores one pass only: set free_samples to 0")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One length under one setting of the task."""
+
+    task: Task
+    length: int
+    overrides: dict[str, str]
+
+
+def cells(task: Task, config: EvalConfig) -> tuple[list[Cell], list[str]]:
+    """All cells, and a line for each that cannot exist (more marks than pairs, say)."""
+    found, impossible = [], []
+    for values in itertools.product(*config.axes.values()):
+        overrides = dict(zip(config.axes, values, strict=True))
+        varied = build_part(Task, merge(to_plain(task), overrides), "task") if overrides else task
+        if varied.vocabulary != task.vocabulary:
+            raise BadInput(f"{overrides} changes the vocabulary: the model was not trained on it")
+        for length in config.lengths:
+            try:
+                varied.check_length(length)
+            except BadInput as error:
+                impossible.append(str(error))
+            else:
+                found.append(Cell(varied, length, {name: str(value) for name, value in overrides.items()}))
+    if impossible and not config.axes:
+        raise BadInput(impossible[0])
+    if not found:
+        raise BadInput(f"no cell can be tested: {impossible[0]}")
+    return found, impossible
+
+
+def evaluate(
+    model: Transformer,
+    task: Task,
+    policy: IdPolicy,
+    config: EvalConfig,
+    seed: int,
+    device: str,
+    progress: Callable[[int, str], None] = lambda done, note: None,
+) -> list[Score]:
+    """All cells of one model.  `seed` is the model's and goes into the scores."""
+    model.eval()
+    scores = []
+    done = 0
+    for cell in cells(task, config)[0]:
+        counts: Counter[str] = Counter()
+        for start, size in _batches(cell, config):
+            counts += _count(model, policy, cell, config, start, size, device)
+            done += size
+            progress(done, f"length {cell.length}")
+        generated = counts.pop("generated", 0)
+        for metric, samples in _SAMPLES.items():
+            total = {"samples": config.samples, "tokens": counts["answer_tokens"], "generated": generated}[samples]
+            if total:
+                scores.append(Score(seed, cell.length, metric, counts[metric], total, cell.overrides))
+    return scores
+
+
+def total_samples(task: Task, config: EvalConfig) -> int:
+    return len(cells(task, config)[0]) * config.samples
+
+
+_SAMPLES = {"token_em_tf": "samples", "token_accuracy": "tokens", "near_tie": "samples", "token_em_free": "generated"}
+"""Metrics and what they are counted over.  `tf`: the true prefix is given; `free`: the model is on its own."""
+
+
+def _batches(cell: Cell, config: EvalConfig) -> Iterator[tuple[int, int]]:
+    """(first sample, number of samples), as many at once as the memory budget allows."""
+    size = max(1, config.batch_tokens // cell.task.max_tokens(cell.length))
+    for start in range(0, config.samples, size):
+        yield start, min(size, config.samples - start)
+
+
+def _count(
+    model: Transformer, policy: IdPolicy, cell: Cell, config: EvalConfig, start: int, size: int, device: str
+) -> "Counter[str]":
+    # the stream's name leaves out what does not change the samples: runs with other schemes get the same ones
+    setting = ",".join(f"{name}={value}" for name, value in sorted(cell.overrides.items()))
+    numbers = torch.arange(start, start + size, device=device)
+    draws = stream(config.seed, f"evaluate/{cell.task.name}/{setting}/{cell.length}", numbers)
+    sample = cell.task.sample(torch.full_like(numbers, cell.length), draws.child("task"), cell.length)
+    ids = policy.assign(cell.task, sample)
+    if config.relabel_ids:
+        ids = policy.relabel(cell.task, sample, ids, draws.child("ids"))
+    judged = judge(model, sample, ids)
+    counts = Counter(
+        token_em_tf=int(judged.exact.sum()),
+        token_accuracy=int(judged.right_tokens.sum()),
+        answer_tokens=int(judged.answer_tokens.sum()),
+        near_tie=int((judged.margin < NEAR_TIE).sum()),
+    )
+    free = min(size, config.free_samples - start)
+    if free > 0 and policy.serves_generation(cell.task):
+        exact = free_running_exact(model, cell.task, policy, sample.rows(0, free))
+        counts += Counter(token_em_free=int(exact.sum()), generated=free)
+    return counts

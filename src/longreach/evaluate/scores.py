@@ -1,0 +1,54 @@
+"""Scores keep counts: hits out of samples, for one length and one setting of the task."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True)
+class Score:
+    """One cell of a result."""
+
+    seed: int
+    length: int
+    metric: str
+    hits: int
+    samples: int
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Task fields that evaluation changed (k, hops, ...)."""
+
+    @property
+    def rate(self) -> float:
+        return self.hits / self.samples
+
+    def interval(self, z: float = 1.96) -> tuple[float, float]:
+        """Wilson's interval, which is right near 0 and 1 too (z = 1.96: 95%)."""
+        n, p = self.samples, self.rate
+        centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+        half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+        return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def to_json(scores: Iterable[Score]) -> list[dict[str, object]]:
+    return [asdict(score) for score in scores]
+
+
+def from_json(rows: Iterable[Mapping[str, object]]) -> list[Score]:
+    return [Score(**row) for row in rows]  # type: ignore[arg-type]
+
+
+def to_csv(scores: Iterable[Score]) -> str:
+    """One line per cell; every overridden field is a column of its own."""
+    scores = list(scores)
+    axes = sorted({name for score in scores for name in score.overrides})
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["seed", "length", *axes, "metric", "hits", "samples", "rate", "low", "high"])
+    for score in scores:
+        settings = [score.overrides.get(name, "") for name in axes]
+        low, high = score.interval()
+        counts = [score.hits, score.samples, f"{score.rate:.6g}", f"{low:.6g}", f"{high:.6g}"]
+        writer.writerow([score.seed, score.length, *settings, score.metric, *counts])
+    return out.getvalue()

@@ -1,0 +1,67 @@
+"""One layer: attention and a feed-forward net, side by side or one after the other."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from longreach.attention import Attention
+from longreach.model.cache import Cache
+from longreach.positions.encodings import Rotation, rotate
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention with one fused projection, laid out per head as query, key, value (as in GPT-NeoX)."""
+
+    def __init__(self, width: int, heads: int, mix: Attention) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.mix = mix
+        self.out = nn.Linear(width, width)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t w"],
+        rotation: Rotation | None,
+        visible: Int[Tensor, "#b t"],
+        mask: Tensor | None,
+        bias: Tensor | None,
+        cache: Cache | None,
+        slots: Tensor | None,
+        layer: int,
+    ) -> Float[Tensor, "b t w"]:
+        b, t, w = x.shape
+        qkv = self.qkv(x).view(b, t, self.heads, 3 * w // self.heads).transpose(1, 2)
+        q, k, v = qkv.chunk(3, dim=-1)  # [b, h, t, d] each
+        q, k = rotate(q, rotation), rotate(k, rotation)
+        if cache is not None and slots is not None:
+            k, v = cache.write(layer, slots, k, v)
+        mixed = self.mix(q, k, v, visible, mask, bias)
+        return self.out(mixed.transpose(1, 2).reshape(b, t, w))  # type: ignore[no-any-return]
+
+
+class FeedForward(nn.Module):
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, hidden)
+        self.out = nn.Linear(hidden, width)
+
+    def forward(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
+        return self.out(torch.nn.functional.gelu(self.up(x)))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int, hidden: int, eps: float, parallel: bool, mix: Attention) -> None:
+        super().__init__()
+        self.parallel = parallel
+        self.norm1 = nn.LayerNorm(width, eps=eps)
+        self.norm2 = nn.LayerNorm(width, eps=eps)
+        self.attention = SelfAttention(width, heads, mix)
+        self.feed_forward = FeedForward(width, hidden)
+
+    def forward(self, x: Tensor, **context: object) -> Tensor:
+        attended = self.attention(self.norm1(x), **context)
+        if self.parallel:
+            return x + attended + self.feed_forward(self.norm2(x))  # type: ignore[no-any-return]
+        x = x + attended
+        return x + self.feed_forward(self.norm2(x))  # type: ignore[no-any-return]

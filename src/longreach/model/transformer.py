@@ -1,0 +1,137 @@
+"""A GPT-NeoX-style decoder: a function of tokens, position IDs and a cache."""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from longreach.attention import AttentionConfig, Softmax
+from longreach.errors import BadInput
+from longreach.model.block import Block
+from longreach.model.cache import Cache
+from longreach.positions.encodings import EncodingConfig, RopeConfig, Shape
+from longreach.seeding import generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of the transformer."""
+
+    layers: int = 6
+    """Number of layers."""
+    width: int = 256
+    """Size of the residual stream."""
+    heads: int = 8
+    """Attention heads; the width is split among them."""
+    feed_forward: int = 4
+    """Hidden units of the feed-forward net, in widths."""
+    parallel_residual: bool = True
+    """Attention and feed-forward net side by side (GPT-NeoX) instead of one after the other."""
+    norm_eps: float = 1e-5
+    """Added to the variance in layer norms."""
+    encoding: EncodingConfig = field(default_factory=RopeConfig)
+    """How position IDs enter."""
+    attention: AttentionConfig = field(default_factory=Softmax)
+    """How scores become weights."""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "width", "heads", "feed_forward"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"model.{name} must be at least 1, got {getattr(self, name)}")
+        if self.width % self.heads:
+            raise ValueError(f"model.width={self.width} does not split into {self.heads} heads")
+
+
+class Transformer(nn.Module):
+    """Reads tokens with their IDs; `forward` gives hidden states, `logits` turns those asked for into scores."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int, levels: int = 1, max_id: int = 0) -> None:
+        super().__init__()
+        self.config, self.levels = config, levels
+        shape = Shape(config.width, config.heads, levels, max_id)
+        self.embed = nn.Embedding(vocab_size, config.width)
+        self.encoding = config.encoding.build(shape)
+        self.blocks = nn.ModuleList(
+            Block(
+                config.width,
+                config.heads,
+                config.feed_forward * config.width,
+                config.norm_eps,
+                config.parallel_residual,
+                config.attention.build(shape),
+            )
+            for _ in range(config.layers)
+        )
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.head = nn.Linear(config.width, vocab_size, bias=False)
+
+    def forward(
+        self, tokens: Int[Tensor, "b t"], ids: Int[Tensor, "b g t"], cache: Cache | None = None
+    ) -> Float[Tensor, "b t w"]:
+        """Padding must stand on the right: causality hides it.  With a cache, the tokens follow those in it;
+        the caller then says with `cache.advance` how many of each row's tokens were real."""
+        if cache is None:
+            slots = mask = None
+            key_ids, origin = ids, ids[:, :, :1]
+            visible = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)[None]
+        else:
+            first = cache.columns == 0
+            slots = cache.place(ids)
+            key_ids, origin = cache.key_ids[:, :, : cache.columns], cache.origin
+            visible = slots + 1
+            mask = None if first else cache.mask(slots)  # the first tokens see only each other, causally
+        x = self.embed(tokens)
+        position = self.encoding.embed(ids)
+        if position is not None:
+            x = x + position
+        rotation = self.encoding.rotation(ids, origin)
+        bias = self.encoding.bias(ids, key_ids)
+        for layer, block in enumerate(self.blocks):
+            x = block(
+                x, rotation=rotation, visible=visible, mask=mask, bias=bias, cache=cache, slots=slots, layer=layer
+            )
+        return self.norm(x)  # type: ignore[no-any-return]
+
+    def logits(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n v"]:
+        return self.head(hidden)  # type: ignore[no-any-return]
+
+    def new_cache(self, batch: int, slots: int) -> Cache:
+        config = self.config
+        head_dim = config.width // config.heads
+        return Cache.empty(config.layers, batch, config.heads, slots, head_dim, self.levels, like=self.head.weight)
+
+    def check_ids(self, ids: Int[Tensor, "b g t"]) -> None:
+        """Refuse IDs that the encoding has no entry for.  Waits for the device."""
+        last, largest = self.encoding.largest_id, int(ids.max())
+        if last is not None and largest > last:
+            raise BadInput(f"position ID {largest} is beyond the table, which ends at {last}: raise max_id")
+
+
+def build_model(
+    config: ModelConfig, vocab_size: int, seed: int, levels: int = 1, max_id: int = 0, device: str = "cpu"
+) -> Transformer:
+    """A model with fresh weights that depend on the seed and on nothing else."""
+    with torch.device("meta"):  # the constructors' own random weights would touch the global generator
+        model = Transformer(config, vocab_size, levels, max_id)
+    model.to_empty(device="cpu")
+    initialise(model, seed)
+    return model.to(device)
+
+
+def initialise(model: Transformer, seed: int) -> None:
+    """Matrices and embeddings N(0, .02), projections back into the stream smaller by sqrt(2 layers)."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            into_stream = name.endswith(".out")
+            std = 0.02 / (2 * model.config.layers) ** 0.5 if into_stream else 0.02
+            nn.init.normal_(module.weight, std=std, generator=generator(seed, f"init/{name}"))
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.LayerNorm):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+        elif hasattr(module, "initialise"):
+            module.initialise()
+        elif any(True for _ in module.parameters(recurse=False)):
+            raise BadInput(f"{type(module).__name__} has parameters but no `initialise`")

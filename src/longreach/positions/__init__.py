@@ -1,0 +1,1 @@
+"""Where tokens stand: `ids` assigns position IDs, `encodings` says how IDs enter attention."""

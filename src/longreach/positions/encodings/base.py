@@ -1,0 +1,69 @@
+"""What an encoding is: a few hooks through which position IDs enter the model, identity by default."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from longreach.errors import BadInput
+from longreach.registry import kind, name_of
+
+
+class Shape(NamedTuple):
+    """What an encoding or an attention must know of the model it serves."""
+
+    width: int
+    heads: int
+    levels: int
+    max_id: int
+    """The largest ID of training, or 0 where the ID policy states none."""
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+
+Rotation = tuple[Float[Tensor, "b 1 t r"], Float[Tensor, "b 1 t r"]]
+"""Cosines and sines for the first r dimensions of every head."""
+
+
+class Encoding(nn.Module):
+    """The hooks.  All take IDs [batch, level, token]."""
+
+    largest_id: int | None = None
+    """The last ID the encoding has an entry for; None where there is no last one."""
+
+    def embed(self, ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t w"] | None:
+        """Something to add to the token embeddings."""
+        return None
+
+    def rotation(self, ids: Int[Tensor, "b g t"], origin: Int[Tensor, "b g 1"]) -> Rotation | None:
+        """Angles, shared by all layers.  They count from `origin`, one ID per sequence, so that shifting all
+        IDs changes nothing, not even in the last bit."""
+        return None
+
+    def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"] | None:
+        """Something to add to the scores."""
+        return None
+
+
+@kind("encoding")
+@dataclass(frozen=True, kw_only=True)
+class EncodingConfig:
+    """Base of the settings of an encoding: what a recipe names."""
+
+    def build(self, shape: Shape) -> Encoding:
+        raise BadInput(f"encoding {name_of(type(self))} does not say how to build it")
+
+
+def rotate(x: Float[Tensor, "b h t d"], rotation: Rotation | None) -> Float[Tensor, "b h t d"]:
+    """Turn the first r dimensions, the first half of them against the second, as GPT-NeoX does."""
+    if rotation is None:
+        return x
+    cos, sin = rotation
+    turned, kept = x[..., : cos.shape[-1]], x[..., cos.shape[-1] :]
+    first, second = turned.chunk(2, dim=-1)
+    turned = turned * cos + torch.cat([-second, first], dim=-1) * sin
+    return torch.cat([turned, kept], dim=-1).to(x.dtype)

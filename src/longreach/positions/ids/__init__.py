@@ -1,0 +1,8 @@
+"""Position IDs: one policy per file."""
+
+from longreach.positions.ids.base import IdPolicy
+from longreach.positions.ids.coupled import Coupled, Oracle
+from longreach.positions.ids.relabelling import coverage
+from longreach.positions.ids.sequential import Pose, RandomStart, Sequential
+
+__all__ = ["Coupled", "IdPolicy", "Oracle", "Pose", "RandomStart", "Sequential", "coverage"]

@@ -1,0 +1,51 @@
+"""What an ID policy is: it turns a sample into position IDs, and relabels them in training."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Int
+from torch import Tensor
+
+from longreach.errors import BadInput
+from longreach.registry import kind, name_of
+from longreach.seeding import Draws
+from longreach.tasks import Sample, Task
+
+
+@kind("ids")
+@dataclass(frozen=True, kw_only=True)
+class IdPolicy:
+    """Base of all ID policies.  A subclass must give `assign`; `relabel` is the identity by default."""
+
+    max_id: int = 0
+    """The largest ID that training shows; 0 where training shows only what `assign` gives."""
+
+    def __post_init__(self) -> None:
+        if self.max_id < 0:
+            raise ValueError(f"{self.name}.max_id must not be negative, got {self.max_id}")
+
+    def check(self, task: Task, longest: Sample) -> None:
+        """Refuse what the policy cannot serve in training; `longest` holds samples of the longest length."""
+
+    def levels(self, task: Task) -> int:
+        """How many IDs each token has."""
+        return 1
+
+    def assign(self, task: Task, sample: Sample) -> Int[Tensor, "b g t"]:
+        """Plain IDs, as evaluation uses them.  In generation the sample holds the prompt only."""
+        raise BadInput(f"{self.name} does not say how to assign IDs")
+
+    def relabel(self, task: Task, sample: Sample, ids: Int[Tensor, "b g t"], draws: Draws) -> Int[Tensor, "b g t"]:
+        """IDs for one training step, drawn anew each time."""
+        return ids
+
+    def supplier(self, task: Task) -> str:
+        """Who supplies the IDs of generated tokens: `count`, `rule` or `oracle`."""
+        return "count"
+
+    def serves_generation(self, task: Task) -> bool:
+        """Whether `assign` needs the prompt only."""
+        return True
+
+    @property
+    def name(self) -> str:
+        return name_of(type(self))

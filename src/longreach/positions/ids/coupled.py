@@ -1,0 +1,88 @@
+"""Coupled IDs: tokens that belong together share an ID."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from longreach.errors import BadInput
+from longreach.positions.ids.base import IdPolicy
+from longreach.positions.ids.relabelling import increasing, offset
+from longreach.registry import register
+from longreach.seeding import Draws
+from longreach.tasks import Form, Sample, Task
+
+
+@register("ids", "coupled")
+@dataclass(frozen=True, kw_only=True)
+class Coupled(IdPolicy):
+    """The task's coupling, where a rule gives it from the prompt (Cho et al., NeurIPS 2024).
+
+    Increasing relabelling and the aligned form as a general principle are ours.
+    """
+
+    form: Form = "aligned"
+    """published, or aligned: a step shares its ID with what it must read."""
+    relabelling: Literal["increasing", "offset", "none"] = "increasing"
+    """What training does to the IDs: a random increasing map, a random offset, nothing."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.relabelling != "none" and self.max_id < 1:
+            raise ValueError(
+                f"{self.name}.max_id must be at least 1 with {self.relabelling} relabelling, got {self.max_id}"
+            )
+
+    def check(self, task: Task, longest: Sample) -> None:
+        if not task.coupling_levels:
+            raise BadInput(f"{task.name} has no known coupling: use another ID policy than {self.name}")
+        if not task.coupling_by_rule and not isinstance(self, Oracle):
+            raise BadInput(
+                f"the coupled IDs of {task.name} depend on the answer, so no rule supplies them during generation;"
+                " `oracle` shows what they would give"
+            )
+        used = int(self.assign(task, longest).max())
+        if self.relabelling != "none" and used > self.max_id:
+            raise BadInput(f"{self.name}.max_id={self.max_id} is too small: training samples have {used} IDs")
+
+    def levels(self, task: Task) -> int:
+        return len(task.coupling_levels)
+
+    def assign(self, task: Task, sample: Sample) -> Int[Tensor, "b g t"]:
+        return task.coupling(sample, self.form)
+
+    def relabel(self, task: Task, sample: Sample, ids: Int[Tensor, "b g t"], draws: Draws) -> Int[Tensor, "b g t"]:
+        if self.relabelling == "none":
+            return ids
+        columns = ids.shape[2]  # a coupling never has more IDs than tokens
+        relabelled = []
+        for number, level in enumerate(task.coupling_levels):
+            one = ids[:, number]
+            if level.grows:
+                of_level = draws.child(level.name)
+                if self.relabelling == "increasing":
+                    one = increasing(one, self.max_id, of_level, columns)
+                else:
+                    one = offset(one, self.max_id, of_level)
+            relabelled.append(one)
+        return torch.stack(relabelled, dim=1)
+
+    def supplier(self, task: Task) -> str:
+        return "rule"
+
+    def serves_generation(self, task: Task) -> bool:
+        return task.coupling_by_rule
+
+
+@register("ids", "oracle")
+@dataclass(frozen=True, kw_only=True)
+class Oracle(Coupled):
+    """The task's coupling read off the true answer: for study, with the true prefix given at every step."""
+
+    def supplier(self, task: Task) -> str:
+        return "oracle"
+
+    def serves_generation(self, task: Task) -> bool:
+        return False

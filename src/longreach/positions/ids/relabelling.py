@@ -1,0 +1,45 @@
+"""Random increasing maps of IDs, so that training meets every ID and every gap that a test can meet."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from longreach.seeding import Draws
+
+
+def offset(ids: Int[Tensor, "b t"], max_id: int, draws: Draws) -> Int[Tensor, "b t"]:
+    """Shift all but the reserved ID 0 by one number per sample, so that the largest stays at most max_id."""
+    largest = ids.amax(1, keepdim=True)
+    shift = draws.below("offset", (max_id - largest).clamp(min=0) + 1, 1)
+    return torch.where(ids > 0, ids + shift, 0)
+
+
+def increasing(ids: Int[Tensor, "b t"], max_id: int, draws: Draws, columns: int) -> Int[Tensor, "b t"]:
+    """Map 1..m to an increasing sequence in 1..max_id; 0 stays reserved.
+
+    The span of the image is log-uniform between m and max_id, so that dense IDs (all that evaluation shows)
+    are as much a part of training as sparse ones; its place is uniform; its ends are hit exactly, so that the
+    first and the last ID get their share; what lies between is uniform.  `columns` is a bound on m.
+    """
+    m = ids.amax(1, keepdim=True).clamp(min=1)
+    stretch = (max_id / m.double()) ** draws.uniform("span", 1)
+    span = (m * stretch).long().clamp(max=max_id).maximum(m)
+    start = draws.below("start", max_id - span + 1, 1)
+
+    # m - 2 inner points among span - m free places, sorted: the extra room before each of them
+    free = span - m
+    index = torch.arange(columns, device=ids.device)
+    inner = (index >= 1) & (index < m - 1)
+    extra = draws.below("extra", free + 1, columns)
+    extra = torch.where(inner, extra, torch.where(index < 1, 0, free))  # first point: none, last: all
+    image = start + 1 + index + extra.sort(1).values
+    # with a single ID there are no two ends to pin: it goes anywhere
+    image = torch.where(m == 1, 1 + draws.below("single", max_id, 1), image)
+    return torch.where(ids > 0, image.gather(1, (ids - 1).clamp(min=0)), 0)
+
+
+def coverage(ids: Int[Tensor, "b g t"], max_id: int, bins: int = 50) -> list[int]:
+    """How often level-1 IDs fall into each of `bins` equal parts of 1..max_id."""
+    positive = ids[:, 0][ids[:, 0] > 0]
+    part = ((positive - 1) * bins // max(1, max_id)).clamp(max=bins - 1)
+    return [int(count) for count in torch.bincount(part, minlength=bins)]

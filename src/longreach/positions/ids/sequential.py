@@ -1,0 +1,83 @@
+"""IDs that count tokens: 0, 1, 2, ..., plain or from a random start."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from longreach.errors import BadInput
+from longreach.positions.ids.base import IdPolicy
+from longreach.registry import register
+from longreach.seeding import Draws
+from longreach.tasks import Sample, Task
+
+
+@register("ids", "sequential")
+@dataclass(frozen=True, kw_only=True)
+class Sequential(IdPolicy):
+    """Token t has ID t."""
+
+    def assign(self, task: Task, sample: Sample) -> Int[Tensor, "b g t"]:
+        batch, width = sample.tokens.shape
+        return torch.arange(width, device=sample.tokens.device).expand(batch, 1, width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _UpToMaxId(Sequential):
+    """Counting IDs that training moves around below max_id."""
+
+    def __post_init__(self) -> None:
+        if self.max_id < 1:
+            raise ValueError(f"{self.name}.max_id must be at least 1, got {self.max_id}")
+
+    def check(self, task: Task, longest: Sample) -> None:
+        num_tokens = int(longest.num_tokens.max())
+        if self.max_id < num_tokens - 1:
+            raise BadInput(f"{self.name}.max_id={self.max_id} is too small for training samples of {num_tokens} tokens")
+
+    def room(self, sample: Sample) -> Int[Tensor, "b 1"]:
+        """How far each sample's last ID may move."""
+        return (self.max_id + 1 - sample.num_tokens)[:, None]
+
+
+@register("ids", "random_start")
+@dataclass(frozen=True, kw_only=True)
+class RandomStart(_UpToMaxId):
+    """Token t has ID s + t, where s is uniform such that the last ID is at most max_id; s = 0 in evaluation."""
+
+    def relabel(self, task: Task, sample: Sample, ids: Int[Tensor, "b g t"], draws: Draws) -> Int[Tensor, "b g t"]:
+        return ids + draws.below("start", self.room(sample) + 1, 1)[:, None]
+
+
+@register("ids", "pose")
+@dataclass(frozen=True, kw_only=True)
+class Pose(_UpToMaxId):
+    """Positional skip-wise training (Zhu et al., ICLR 2024): cut the sample into chunks and skip IDs between them.
+
+    Chunk 0 starts at 0; the skip before chunk i is uniform between the skip before chunk i-1 and the largest
+    that keeps the last ID at most max_id.  Cuts and skips are drawn anew at every step.
+    """
+
+    chunks: int = 2
+    """Number of chunks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chunks < 1:
+            raise ValueError(f"pose.chunks must be at least 1, got {self.chunks}")
+
+    def relabel(self, task: Task, sample: Sample, ids: Int[Tensor, "b g t"], draws: Draws) -> Int[Tensor, "b g t"]:
+        if self.chunks == 1:
+            return ids
+        # cuts in 1..num_tokens-1, so that chunk 0 is never empty; two equal cuts make an empty chunk
+        inner = (sample.num_tokens - 1).clamp(min=1)[:, None]
+        cuts = (1 + draws.below("cuts", inner, self.chunks - 1)).sort(1).values
+        room = self.room(sample)
+        skip = torch.zeros_like(room)
+        shift = torch.zeros_like(ids[:, 0])
+        for chunk in range(1, self.chunks):
+            larger = skip + draws.below(f"skip {chunk}", room - skip + 1, 1)
+            shift = shift + (larger - skip) * (ids[:, 0] >= cuts[:, chunk - 1 : chunk])
+            skip = larger
+        return ids + shift[:, None]

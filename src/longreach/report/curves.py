@@ -1,0 +1,131 @@
+"""From run folders to curves: one per variant, setting and seed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from longreach.errors import BadInput
+from longreach.evaluate import Card, Score, reach
+from longreach.runs import RunFolder, RunInfo, find_runs
+
+THRESHOLDS = (0.9, 0.99)
+HEADLINE = ("token_em_free", "token_em_tf")
+"""Free-running comes first; the one-pass score stands in, under its own name, where nothing was generated."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One seed's scores by length, under one setting of the task."""
+
+    variant: str
+    setting: str
+    seed: int
+    metric: str
+    scores: list[Score]
+
+    @property
+    def rates(self) -> dict[int, float]:
+        return {score.length: score.rate for score in self.scores}
+
+    def reach(self, at_least: float) -> int:
+        return reach(self.scores, at_least)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything a report shows of one run."""
+
+    folder: RunFolder
+    info: RunInfo
+    scores: list[Score]
+    card: Card
+    trained_to: int
+
+    @property
+    def variant(self) -> str:
+        return self.info.variant or self.info.recipe
+
+    def curves(self, metric: str) -> list[Curve]:
+        settings = sorted({_setting(score) for score in self.scores}, key=_numeric)
+        made = [
+            Curve(
+                self.variant,
+                setting,
+                self.info.seed,
+                metric,
+                [score for score in self.scores if score.metric == metric and _setting(score) == setting],
+            )
+            for setting in settings
+        ]
+        return [curve for curve in made if curve.scores]
+
+
+def load_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
+    """All finished runs below the paths, and a line for each that is not finished."""
+    results, unfinished = [], []
+    for path in paths:
+        for folder in find_runs(path):
+            if not folder.finished:
+                unfinished.append(f"{folder.path} is not finished")
+                continue
+            longest = folder.config().train.lengths.high
+            results.append(Result(folder, folder.info(), folder.scores(), folder.card(), longest))
+    if not results:
+        raise BadInput(f"no finished run in {', '.join(map(str, paths))}")
+    return results, unfinished
+
+
+def headline_metric(results: list[Result]) -> str:
+    """The first of the headline metrics that every run has."""
+    for metric in HEADLINE:
+        if all(any(score.metric == metric for score in result.scores) for result in results):
+            return metric
+    raise BadInput("the runs have no metric in common")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The seeds of one variant under one setting."""
+
+    variant: str
+    setting: str
+    metric: str
+    curves: list[Curve]
+    trained_to: int
+
+    def middle(self) -> dict[int, float]:
+        """Median over seeds at each length."""
+        return {length: median(rates) for length, rates in self._by_length().items()}
+
+    def worst(self) -> dict[int, float]:
+        return {length: min(rates) for length, rates in self._by_length().items()}
+
+    def reaches(self, at_least: float) -> list[int]:
+        return [curve.reach(at_least) for curve in self.curves]
+
+    def _by_length(self) -> dict[int, list[float]]:
+        lengths = sorted({length for curve in self.curves for length in curve.rates})
+        return {n: [curve.rates[n] for curve in self.curves if n in curve.rates] for n in lengths}
+
+
+def group(results: list[Result], metric: str) -> list[Group]:
+    """Variants in the order in which they come, settings in theirs; every seed counts."""
+    found: dict[tuple[str, str], list[Curve]] = {}
+    trained_to = {}
+    for result in results:
+        for curve in result.curves(metric):
+            found.setdefault((curve.variant, curve.setting), []).append(curve)
+            trained_to[curve.variant] = result.trained_to
+    return [
+        Group(variant, setting, metric, curves, trained_to[variant]) for (variant, setting), curves in found.items()
+    ]
+
+
+def _setting(score: Score) -> str:
+    return ", ".join(f"{name}={value}" for name, value in score.overrides.items())
+
+
+def _numeric(setting: str) -> list[tuple[int, str]]:
+    """Sort k=8 before k=12."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in setting.replace(",", "=").split("=")]

@@ -1,0 +1,85 @@
+"""The HTML page: one file that needs nothing else."""
+
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from longreach.evaluate import Score
+from longreach.report.curves import THRESHOLDS, Group, Result
+from longreach.report.figures import as_svg, coverage_figure, length_figure, loss_figure
+from longreach.report.tables import METRIC_NAMES, reach_text
+
+
+@dataclass(frozen=True)
+class _Cell:
+    text: str
+    tip: str
+    trained: bool
+
+
+@dataclass(frozen=True)
+class _Row:
+    variant: str
+    setting: str
+    metric: str
+    seed: int
+    cells: list[_Cell]
+
+
+_METRICS = ("token_em_free", "token_em_tf", "token_accuracy", "near_tie")
+
+
+def render_page(results: list[Result], groups: list[Group], title: str) -> str:
+    lengths = sorted({score.length for result in results for score in result.scores})
+    first = {result.variant: result for result in reversed(results)}
+    variants = list(dict.fromkeys(result.variant for result in results))
+    # autoescape: names and settings come from files that anyone may have written
+    template = Environment(autoescape=True).from_string(files("longreach.report").joinpath("page.html.j2").read_text())
+    return template.render(
+        title=title,
+        metric_name=METRIC_NAMES[groups[0].metric],
+        several=any(len(group.curves) > 1 for group in groups),
+        seeds=max(len(group.curves) for group in groups),
+        groups=groups,
+        thresholds=THRESHOLDS,
+        reach_text=reach_text,
+        lengths=lengths,
+        rows=[row for result in results for row in _rows(result, lengths)],
+        cards=[{"variant": name, "facts": _facts(first[name])} for name in variants],
+        configs=[{"variant": name, "text": _settings(first[name])} for name in variants],
+        runs=[{"path": result.folder.path.as_posix(), "info": result.info} for result in results],
+        length_svg=Markup(as_svg(length_figure(groups, ""))),
+        loss_svg=Markup(as_svg(loss_figure(results))),
+        coverage_svg=Markup(as_svg(coverage_figure(results))),
+    )
+
+
+def _rows(result: Result, lengths: list[int]) -> list[_Row]:
+    rows = []
+    for metric in _METRICS:
+        for curve in result.curves(metric):
+            by_length = {score.length: score for score in curve.scores}
+            shown = "step_error" if metric == "token_accuracy" else metric
+            cells = [_cell(by_length.get(length), metric, length <= result.trained_to) for length in lengths]
+            rows.append(_Row(curve.variant, curve.setting, shown, curve.seed, cells))
+    return rows
+
+
+def _cell(score: Score | None, metric: str, trained: bool) -> _Cell:
+    if score is None:
+        return _Cell("-", "", trained)
+    if metric == "token_accuracy":
+        wrong = score.samples - score.hits
+        return _Cell(f"{wrong / score.samples:.2g}", f"{wrong} of {score.samples} tokens wrong", trained)
+    low, high = score.interval()
+    return _Cell(f"{score.rate:.3f}", f"{score.hits} of {score.samples}, 95% interval {low:.3f} to {high:.3f}", trained)
+
+
+def _facts(result: Result) -> dict[str, object]:
+    return {name: value for name, value in asdict(result.card).items() if name != "id_coverage"}
+
+
+def _settings(result: Result) -> str:
+    return (result.folder.path / "config.yaml").read_text()

@@ -1,0 +1,41 @@
+"""Write a report: figure, page and all scores in one table."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from longreach.files import write_atomically
+from longreach.report.curves import Group, Result, group, headline_metric
+from longreach.report.figures import length_figure, save_png
+from longreach.report.page import render_page
+
+
+@dataclass(frozen=True)
+class Report:
+    title: str
+    groups: list[Group]
+    png: Path
+    html: Path
+    csv: Path
+
+
+def write_report(results: list[Result], folder: Path) -> Report:
+    title = " / ".join(dict.fromkeys(result.info.title or result.info.recipe for result in results))
+    groups = group(results, headline_metric(results))
+    folder.mkdir(parents=True, exist_ok=True)
+    report = Report(title, groups, folder / "accuracy.png", folder / "report.html", folder / "scores.csv")
+    save_png(length_figure(groups, title), report.png)
+    write_atomically(report.html, render_page(results, groups, title).encode())
+    write_atomically(report.csv, _all_scores(results).encode())
+    return report
+
+
+def _all_scores(results: list[Result]) -> str:
+    lines = ["variant,setting,seed,length,metric,hits,samples"]
+    for result in results:
+        for metric in dict.fromkeys(score.metric for score in result.scores):
+            for curve in result.curves(metric):
+                lines += [
+                    f'{curve.variant},"{curve.setting}",{curve.seed},{score.length},{metric},{score.hits},{score.samples}'
+                    for score in curve.scores
+                ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,197 @@
+"""What a task is: it draws samples, knows the answer, and says what each answer token depends on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from longreach.errors import BadInput
+from longreach.registry import kind, name_of, nearest
+from longreach.seeding import Draws
+
+PAD = 0
+"""Token 0 of every vocabulary is padding."""
+
+Form = Literal["published", "aligned"]
+"""Two ways to couple: as published, or so that a step shares its ID with what it must read."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A batch of samples, right-padded."""
+
+    tokens: Int[Tensor, "b t"]
+    answer: Bool[Tensor, "b t"]
+    """True at the index of each token that must be predicted."""
+    given: Bool[Tensor, "b t"]
+    """Tokens inside the answer that are drawn, not predicted: decoding is handed them."""
+    length: Int[Tensor, "b"]
+    """The task's own measure of size."""
+    num_tokens: Int[Tensor, "b"]
+    prompt_tokens: Int[Tensor, "b"]
+    hidden: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the sampler knows and the tokens do not show; a model never sees it."""
+
+    def map(self, change: "Any") -> "Sample":
+        """Apply a function to every tensor."""
+        tensors = {f.name: change(getattr(self, f.name)) for f in fields(self) if f.name != "hidden"}
+        return Sample(**tensors, hidden={name: change(tensor) for name, tensor in self.hidden.items()})
+
+    def rows(self, start: int, stop: int) -> "Sample":
+        return self.map(lambda tensor: tensor[start:stop])
+
+    def prompt_only(self) -> "Sample":
+        """The same batch with every predicted token erased: all that decoding may see."""
+        erased = self.tokens.masked_fill(self.answer & ~self.given, PAD)
+        return replace(self, tokens=erased, hidden={})
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of coupled IDs."""
+
+    name: str
+    grows: bool
+    """Whether the number of IDs grows with length.  Levels that do not are never relabelled."""
+
+
+@kind("task")
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Base of all tasks.  A subclass must give `vocabulary`, `max_tokens`, `sample` and `solve`;
+    what it does not give of the rest is refused with a clear message when asked for."""
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The tokens as a person reads them; the first is padding.  A plain class attribute will do."""
+        raise self._missing("what its tokens are")
+
+    @property
+    def stop_token(self) -> int | None:
+        """The token that ends an answer, or None where every answer is one token."""
+        return None
+
+    @property
+    def coupling_levels(self) -> tuple[Level, ...]:
+        """Levels of the coupled IDs; empty where no coupling is known."""
+        return ()
+
+    @property
+    def coupling_by_rule(self) -> bool:
+        """Whether the coupled IDs of the answer follow from the prompt, so that generation can use them."""
+        return True
+
+    def check_length(self, length: int) -> None:
+        """Refuse a length that the task does not have."""
+        if length < 1:
+            raise BadInput(f"{self.name}: length must be at least 1, got {length}")
+
+    def max_tokens(self, length: int) -> int:
+        """The most tokens a sample of this length can have."""
+        raise self._missing("how many tokens a sample has")
+
+    def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
+        """One sample per given length, on the lengths' device; `max_length` fixes the width."""
+        raise self._missing("how to draw a sample")
+
+    def solve(self, sample: Sample, row: int) -> list[int]:
+        """The answer tokens of one row, found from its prompt alone and independently of `sample`."""
+        raise self._missing("how to solve a prompt")
+
+    def sparsity(self, length: int) -> int:
+        """The most earlier tokens that an answer token depends on; a constant where the task is k-sparse."""
+        raise self._missing("how many tokens an answer depends on")
+
+    def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
+        """[row, i, j]: answer token i needs the earlier token j.  Quadratic in length: ask when needed."""
+        raise self._missing("what its answers depend on")
+
+    def redraw(self, sample: Sample, draws: Draws) -> Sample:
+        """The same answers, with everything that they do not depend on drawn again by the task's law."""
+        raise self._missing("how to redraw what its answers do not depend on")
+
+    def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
+        """Canonical coupled IDs, counted from 1 without gaps; 0 is reserved."""
+        raise BadInput(f"{self.name} has no known coupling: use another ID policy")
+
+    @property
+    def name(self) -> str:
+        return name_of(type(self))
+
+    def parse(self, text: str) -> list[int]:
+        """The tokens of a prompt typed by a person, separated by blanks."""
+        numbers = {word: number for number, word in enumerate(self.vocabulary) if number != PAD}
+        tokens = []
+        for word in text.split():
+            if word not in numbers:
+                raise BadInput(f"{self.name}: {word!r} is not a token{nearest(word, numbers)}")
+            tokens.append(numbers[word])
+        if not tokens:
+            raise BadInput(f"{self.name}: the prompt is empty")
+        return tokens
+
+    def prompt(self, tokens: Sequence[int], budget: int) -> Sample:
+        """A batch of one prompt with room for `budget` answer tokens."""
+        row = torch.full((1, len(tokens) + budget), PAD)
+        row[0, : len(tokens)] = torch.tensor(list(tokens))
+        sizes = torch.tensor([len(tokens)])
+        index = torch.arange(row.shape[1])
+        answer = (index >= len(tokens))[None]
+        return Sample(row, answer, torch.zeros_like(answer), self.prompt_length(sizes), sizes + budget, sizes)
+
+    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
+        """The task's length, from the number of prompt tokens."""
+        return prompt_tokens
+
+    def words(self, tokens: Sequence[int]) -> list[str]:
+        return [self.vocabulary[token] for token in tokens]
+
+    def _missing(self, what: str) -> BadInput:
+        return BadInput(f"{self.name} does not say {what}")
+
+
+def build_sample(
+    tokens: Int[Tensor, "b t"],
+    length: Int[Tensor, "b"],
+    prompt_tokens: Int[Tensor, "b"],
+    num_tokens: Int[Tensor, "b"],
+    hidden: Mapping[str, Tensor] | None = None,
+) -> Sample:
+    """A sample whose answer is everything after the prompt."""
+    index = torch.arange(tokens.shape[1], device=tokens.device)
+    inside = index < num_tokens[:, None]
+    answer = inside & (index >= prompt_tokens[:, None])
+    return Sample(
+        tokens=tokens.masked_fill(~inside, PAD),
+        answer=answer,
+        given=torch.zeros_like(answer),
+        length=length,
+        num_tokens=num_tokens,
+        prompt_tokens=prompt_tokens,
+        hidden=hidden or {},
+    )
+
+
+Part = tuple[Tensor | int, Tensor | int]
+"""Tokens [b, n] or one token, and how many of them each row takes [b]."""
+
+
+def join(parts: Sequence[Part], width: int) -> Int[Tensor, "b {width}"]:
+    """Set parts of different sizes side by side in each row."""
+    batch, device = next((p.shape[0], p.device) for pair in parts for p in pair if isinstance(p, Tensor))
+    index = torch.arange(width, device=device).expand(batch, width)
+    row = torch.full((batch, width), PAD, device=device)
+    start = torch.zeros(batch, 1, dtype=torch.long, device=device)
+    for part, count in parts:
+        size = count[:, None] if isinstance(count, Tensor) else count
+        inside = (index >= start) & (index < start + size)
+        if isinstance(part, Tensor):
+            source = (index - start).clamp(0, part.shape[1] - 1)
+            row = torch.where(inside, part.gather(1, source), row)
+        else:
+            row = row.masked_fill(inside, part)
+        start = start + size
+    return row

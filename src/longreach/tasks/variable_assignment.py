@@ -1,0 +1,269 @@
+"""Variable assignment: every step is sparse, but *where* its tokens stand depends on the input."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from longreach.errors import BadInput
+from longreach.registry import register
+from longreach.seeding import Draws
+from longreach.spans import Span
+from longreach.tasks.base import Form, Level, Part, Sample, Task, build_sample, join
+
+_QUERY, _STOP, _FIRST_SYMBOL = 1, 2, 3
+_LAST = torch.iinfo(torch.int64).max  # sorts behind every random key
+
+
+@register("task", "variable_assignment")
+@dataclass(frozen=True, kw_only=True)
+class VariableAssignment(Task):
+    """Follow a chain of assignments.  c d  a b  b c  x b ? a  ->  b c d .
+
+    `length` counts the statements.  A statement `a b` says that a stands for b; names on the left are all
+    different.  A chain of `hops` statements is hidden among distractors, in random order; the last name of
+    the chain is defined nowhere, which ends the answer.  Each step needs the current name and its statement.
+    Without the scratchpad the answer is the last name alone and needs the whole chain.
+
+    Coupling: a statement's tokens share its number.  Published: an answer name carries the number of the
+    statement it was read from.  Aligned: its last token carries the number of the statement that defines it,
+    which the next step reads.  Both depend on the input, so no rule gives them during generation.  With
+    several tokens to a name, a second level numbers the tokens within the name.  The layout is our reading
+    of Golowich et al. (ICML 2025); both couplings are ours.
+    """
+
+    hops: Span = Span(3, 3)
+    """Statements in the chain: a number, or a range such as 1..8."""
+    num_names: int = 1000
+    """How many different names there are."""
+    name_tokens: int = 1
+    """Tokens that spell one name."""
+    scratchpad: bool = True
+    """Whether the answer spells the chain name by name, or only its end."""
+    query_id: Literal["reserved", "given"] = "reserved"
+    """Coupled ID of the query: reserved, or the ID of its statement, which gives the first hop away."""
+    into_chain: float = 0.25
+    """Probability that a distractor points at a name of the chain."""
+
+    def __post_init__(self) -> None:
+        if self.hops.low < 1:
+            raise ValueError(f"variable_assignment.hops must be at least 1, got {self.hops}")
+        if self.name_tokens < 1:
+            raise ValueError(f"variable_assignment.name_tokens must be at least 1, got {self.name_tokens}")
+        if not 0 <= self.into_chain <= 1:
+            raise ValueError(f"variable_assignment.into_chain must be in 0..1, got {self.into_chain}")
+        if self.num_names < self.hops.high + 3:
+            raise ValueError(f"variable_assignment.num_names={self.num_names} is too few for {self.hops} hops")
+
+    @cached_property
+    def _symbols(self) -> int:
+        """Symbols needed so that `name_tokens` of them spell every name."""
+        symbols = 2
+        while symbols**self.name_tokens < self.num_names:
+            symbols += 1
+        return symbols
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        return ("_", "?", ".", *(_letters(number) for number in range(self._symbols)))
+
+    @property
+    def stop_token(self) -> int | None:
+        return _STOP
+
+    @property
+    def coupling_levels(self) -> tuple[Level, ...]:
+        statement = Level("statement", grows=True)
+        return (statement,) if self.name_tokens == 1 else (statement, Level("token in name", grows=False))
+
+    @property
+    def coupling_by_rule(self) -> bool:
+        return not self.scratchpad
+
+    def check_length(self, length: int) -> None:
+        if length < self.hops.low:
+            raise BadInput(f"variable_assignment: length {length} is too short for {self.hops.low} hops")
+        needed = length + self.hops.high + 2
+        if needed > self.num_names:
+            raise BadInput(
+                f"variable_assignment: length {length} needs {needed} names, num_names is {self.num_names}"
+                " (raise it, with more name_tokens if the vocabulary should stay small)"
+            )
+
+    def max_tokens(self, length: int) -> int:
+        names = min(self.hops.high, length) if self.scratchpad else 1
+        return 2 * self.name_tokens * length + self._question_size + names * self.name_tokens + 1
+
+    def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
+        most = min(self.hops.high, max_length)
+        hops = self.hops.draw(draws, "hops", at_most=length)
+        chain = draws.bits("chain", self.num_names).argsort(1)[:, : most + 1]
+        beyond = torch.arange(max_length, device=length.device) >= length[:, None]
+        place = draws.bits("place", max_length).masked_fill(beyond, _LAST).argsort(1)[:, :most]
+        width = self.max_tokens(max_length)
+        return self._assemble(length, max_length, hops, chain, place, draws.child("distractors"), width)
+
+    def redraw(self, sample: Sample, draws: Draws) -> Sample:
+        facts = (sample.hidden["hops"], sample.hidden["chain"], sample.hidden["place"])
+        return self._assemble(sample.length, int(sample.length.max()), *facts, draws, width=sample.tokens.shape[1])
+
+    def _assemble(
+        self,
+        length: Int[Tensor, "b"],
+        max_length: int,
+        hops: Int[Tensor, "b"],
+        chain: Int[Tensor, "b most+1"],
+        place: Int[Tensor, "b most"],
+        draws: Draws,
+        width: int,
+    ) -> Sample:
+        """Hide the chain's statements at their places among fresh distractors."""
+        most = place.shape[1]
+        used = torch.arange(most + 1, device=length.device) <= hops[:, None]
+
+        # names outside the chain, in random order; the one at index p is the left side of distractor p
+        keys = draws.bits("names", self.num_names)
+        taken = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, chain, used)
+        others = keys.masked_fill(taken, _LAST).argsort(1)[:, : max_length + 1]
+        left = others[:, :max_length]
+
+        # a distractor points at another outside name, or into the chain
+        index = torch.arange(max_length, device=length.device)
+        target = draws.below("target", length[:, None], max_length)
+        outside = others.gather(1, target + (target >= index).long())
+        inside = chain.gather(1, draws.below("into", hops[:, None] + 1, max_length))
+        right = torch.where(draws.uniform("which", max_length) < self.into_chain, inside, outside)
+
+        step = used[:, 1:]  # [b, most]: whether the chain has this statement
+        left = left.scatter(1, place, torch.where(step, chain[:, :-1], left.gather(1, place)))
+        right = right.scatter(1, place, torch.where(step, chain[:, 1:], right.gather(1, place)))
+
+        statements = self._spell(torch.stack([left, right], dim=2).flatten(1))
+        if self.scratchpad:
+            answer, names = self._spell(chain[:, 1:]), hops
+        else:
+            answer, names = self._spell(chain.gather(1, hops[:, None])), torch.ones_like(hops)
+        m = self.name_tokens
+        parts: list[Part] = [
+            (statements, 2 * m * length),
+            (_QUERY, 1),
+            (self._spell(chain[:, :1]), m),
+            (answer, m * names),
+        ]
+        prompt_tokens = 2 * m * length + self._question_size
+        return build_sample(
+            join([(statements, 2 * m * length), *question, (answer, m * names), (_STOP, 1)], width),
+            length,
+            prompt_tokens,
+            num_tokens=prompt_tokens + m * names + 1,
+            hidden={"hops": hops, "place": place, "chain": chain},
+        )
+
+    def solve(self, sample: Sample, row: int) -> list[int]:
+        prompt = sample.tokens[row, : int(sample.prompt_tokens[row])].tolist()
+        m, end = self.name_tokens, prompt.index(_QUERY)
+        names = [tuple(prompt[i : i + m]) for i in range(0, end, m)]
+        stands_for = dict(zip(names[::2], names[1::2], strict=True))
+        chain = [tuple(prompt[end + 1 :])]
+        while chain[-1] in stands_for:
+            chain.append(stands_for[chain[-1]])
+        answer = chain[1:] if self.scratchpad else chain[-1:]
+        return [token for name in answer for token in name] + [_STOP]
+
+    def sparsity(self, length: int) -> int:
+        if self.scratchpad:
+            return 2 * self.name_tokens + 1  # the current name, the same name on the left, one token on the right
+        return self.name_tokens * (2 * min(self.hops.high, length) + 1)
+
+    def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
+        """The stop token is charged with the last name only: by the task's law nothing defines that name."""
+        m, hops, place = self.name_tokens, sample.hidden["hops"], sample.hidden["place"]
+        index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)
+        row, column = index[None, :, None], index[None, None, :]
+        after = row - sample.prompt_tokens[:, None, None]
+        hop, which = after // m, after % m  # hop 0 answers the query
+        prompt_end = sample.prompt_tokens[:, None, None]
+        if not self.scratchpad:
+            is_chain = self._statement_of(column, prompt_end, place, hops) >= 0
+            query = (column >= prompt_end - m) & (column < prompt_end)
+            is_stop = after == m
+            return torch.where(is_stop, column == row - 1, is_chain | query) & sample.answer[:, :, None]
+        is_stop = hop == hops[:, None, None]
+        current = (column >= row - which - m) & (column < row - which)
+        statement = self._statement_of(column, prompt_end, place, hops) == hop
+        offset = column % (2 * m)
+        read = statement & ((offset < m) | (offset == m + which))
+        return (current | (read & ~is_stop)) & sample.answer[:, :, None]
+
+    def _statement_of(self, column: Tensor, prompt_end: Tensor, place: Tensor, hops: Tensor) -> Tensor:
+        """Which chain statement a prompt token belongs to, from 0; -1 for any other token."""
+        number = column // (2 * self.name_tokens)
+        found = torch.full_like(number.expand(len(place), -1, -1), -1)
+        for step in range(place.shape[1]):
+            hit = (number == place[:, step, None, None]) & (step < hops[:, None, None])
+            found = torch.where(hit & (column < prompt_end - 1 - self.name_tokens), step, found)
+        return found
+
+    def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
+        m = self.name_tokens
+        index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device).expand_as(sample.tokens)
+        query = sample.prompt_tokens[:, None] - m  # index of the query's first token
+        after = index - query - m  # 0 at the first answer token, negative before
+        in_statement = index < query - 1
+        statement = (index // (2 * m) + 1).masked_fill(~in_statement, 0)
+
+        if "place" in sample.hidden and (self.scratchpad or self.query_id == "given"):
+            hops, place = sample.hidden["hops"][:, None], sample.hidden["place"]
+            # number of the statement that defines name i of the answer (name 0 is the query), else reserved
+            most = place.shape[1]
+            defined = (place + 1).masked_fill(torch.arange(most, device=place.device) >= hops, 0)
+            defined = torch.cat([defined, torch.zeros_like(defined[:, :1])], dim=1)  # the last name: nowhere
+            name = torch.div(after, m, rounding_mode="floor") + 1
+            last_token = after % m == m - 1
+            defining = defined.gather(1, name.clamp(0, most))
+            source = defined.gather(1, (name - 1).clamp(0, most))
+            answer = torch.where(last_token, defining, source) if form == "aligned" else source
+            given = defining if form == "published" else defining.masked_fill(~last_token, 0)
+            asked = given if self.query_id == "given" else torch.zeros_like(given)
+            in_answer = (name >= 1) & (name <= hops) & self.scratchpad
+            statement = torch.where(name == 0, asked, torch.where(in_answer, answer, statement))
+        if m == 1:
+            return statement[:, None]
+
+        number = torch.where(in_statement, index % m, (after % m + (form == "aligned")) % m) + 1
+        outside = (index == query - 1) | (index >= sample.num_tokens[:, None] - 1)
+        return torch.stack([statement, number.masked_fill(outside, 0)], dim=1)
+
+    def parse(self, text: str) -> list[int]:
+        tokens = super().parse(text)
+        m = self.name_tokens
+        if tokens.count(_QUERY) != 1 or len(tokens) - tokens.index(_QUERY) != m + 1:
+            raise BadInput(f"variable_assignment: a prompt ends with ? and one name of {m} tokens: a b b c ? a")
+        if tokens.index(_QUERY) % (2 * m):
+            raise BadInput(f"variable_assignment: a statement has {2 * m} tokens, got {tokens.index(_QUERY)} before ?")
+        return tokens
+
+    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
+        return (prompt_tokens - 1 - self.name_tokens) // (2 * self.name_tokens)
+
+    @property
+    def _question_size(self) -> int:
+        return 1 + self.name_tokens  # the mark and the query
+
+    def _spell(self, names: Int[Tensor, "b n"]) -> Int[Tensor, "b nm"]:
+        """Each name as `name_tokens` symbols, the most significant first."""
+        powers = [self._symbols**place for place in reversed(range(self.name_tokens))]
+        symbols = torch.stack([names // power % self._symbols for power in powers], dim=2)
+        return _FIRST_SYMBOL + symbols.flatten(1)
+
+
+def _letters(number: int) -> str:
+    """a, b, ..., z, aa, ab, ..."""
+    word = ""
+    while number >= 0:
+        word = chr(ord("a") + number % 26) + word
+        number = number // 26 - 1
+    return word

@@ -1,0 +1,29 @@
+"""Training."""
+
+from longreach.train.checkpoint import (
+    Checkpoint,
+    list_checkpoints,
+    load_checkpoint,
+    newest_intact,
+    prune,
+    save_checkpoint,
+)
+from longreach.train.loop import Hooks, TrainConfig, train
+from longreach.train.optimizer import OptimizerConfig, build_optimizer
+from longreach.train.stream import TrainingStream, legal_lengths
+
+__all__ = [
+    "Checkpoint",
+    "Hooks",
+    "OptimizerConfig",
+    "TrainConfig",
+    "TrainingStream",
+    "build_optimizer",
+    "legal_lengths",
+    "list_checkpoints",
+    "load_checkpoint",
+    "newest_intact",
+    "prune",
+    "save_checkpoint",
+    "train",
+]

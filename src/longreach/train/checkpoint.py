@@ -1,0 +1,120 @@
+"""Checkpoints: weights and optimizer state as safetensors, written so that a crash at any moment loses none.
+
+Each checkpoint is two files.  `step-N.safetensors` holds all tensors; `step-N.json`, written last, holds the
+step and the SHA-256 of the first.  Both are written under another name, flushed to disk and renamed, so a
+file under its real name is whole.  Nothing is ever unpickled.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from longreach.errors import RunFailed
+from longreach.files import write_atomically
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint on disk."""
+
+    path: Path
+    step: int
+    score: float | None
+    """In-distribution score at that step, if one was measured."""
+
+
+def save_checkpoint(
+    folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, score: float | None
+) -> Checkpoint:
+    """Write model and optimizer; on any failure the checkpoints before it are untouched."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
+    content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    path = folder / f"step-{step:08d}.safetensors"
+    facts = {"step": step, "score": score, "sha256": hashlib.sha256(content).hexdigest()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+        write_atomically(path.with_suffix(".json"), json.dumps(facts).encode())
+    except OSError as error:
+        raise RunFailed(
+            f"could not save step {step} to {path}: {error.strerror}; earlier checkpoints are intact"
+        ) from error
+    return Checkpoint(path, step, score)
+
+
+def load_checkpoint(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
+    """Put the saved state into the model, and into the optimizer if one is given, bit for bit."""
+    tensors = _read(checkpoint.path)
+    model.load_state_dict(_under("model.", tensors))
+    if optimizer is None:
+        return
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in _under("optimizer.", tensors).items():
+        index, _, key = name.partition(".")
+        state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def list_checkpoints(folder: Path) -> list[Checkpoint]:
+    """All checkpoints whose record is there, oldest first."""
+    found = []
+    for record in sorted(folder.glob("step-*.json")):
+        try:
+            facts = json.loads(record.read_text())
+            found.append(Checkpoint(record.with_suffix(".safetensors"), int(facts["step"]), facts["score"]))
+        except (ValueError, KeyError, TypeError):
+            continue  # a damaged record has no checkpoint to offer; `newest_intact` names it
+    return found
+
+
+def newest_intact(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint whose content matches its record; damaged ones are named and passed over."""
+    readable = {checkpoint.path.stem: checkpoint for checkpoint in list_checkpoints(folder)}
+    for record in sorted(folder.glob("step-*.json"), reverse=True):
+        checkpoint = readable.get(record.stem)
+        problem = "its record is damaged" if checkpoint is None else find_damage(checkpoint.path)
+        if checkpoint is not None and problem is None:
+            return checkpoint
+        warn(f"checkpoint {record.with_suffix('.safetensors')} is damaged ({problem}); trying the one before")
+    return None
+
+
+def find_damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint file, or None."""
+    try:
+        expected = json.loads(path.with_suffix(".json").read_text())["sha256"]
+        content = path.read_bytes()
+    except (OSError, ValueError, KeyError) as error:
+        return str(error)
+    return None if hashlib.sha256(content).hexdigest() == expected else "its checksum does not match"
+
+
+def prune(folder: Path, keep_last: int) -> None:
+    """Keep the newest few and the best in distribution (the latest among equals)."""
+    checkpoints = list_checkpoints(folder)
+    scored = [checkpoint for checkpoint in checkpoints if checkpoint.score is not None]
+    best = max(scored, key=lambda c: (c.score, c.step), default=None)
+    for checkpoint in checkpoints[: max(0, len(checkpoints) - keep_last)]:
+        if checkpoint != best:
+            # the record goes first: a checkpoint without a record does not count
+            checkpoint.path.with_suffix(".json").unlink(missing_ok=True)
+            checkpoint.path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    damage = find_damage(path)
+    if damage is not None:
+        raise RunFailed(f"checkpoint {path} is damaged: {damage}")
+    return load(path.read_bytes())
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

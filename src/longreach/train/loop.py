@@ -1,0 +1,139 @@
+"""The training loop.  It measures and saves through callables that it is given."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from longreach.errors import RunFailed
+from longreach.model import Transformer
+from longreach.objective import answer_loss
+from longreach.spans import Span
+from longreach.train.optimizer import OptimizerConfig, learning_rate
+from longreach.train.stream import Batch, TrainingStream
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How long and on what a model trains.  Budgets are in steps, never in seconds."""
+
+    lengths: Span = Span(1, 40)
+    """Training lengths, both ends included; those the task does not have are left out."""
+    steps: int = 2000
+    """Optimizer steps."""
+    batch_size: int = 128
+    """Samples in a step."""
+    accumulate: int = 1
+    """Parts that a batch is computed in, to save memory; the gradient is the whole batch's."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16 computes matrix products in bf16 under autocast; weights stay fp32."""
+    compile: bool = False
+    """Compile the model with torch.compile."""
+    log_every: int = 50
+    """Steps between lines of metrics."""
+    validate_every: int = 500
+    """Steps between measurements at training lengths."""
+    save_every: int = 500
+    """Steps between checkpoints."""
+    keep_last: int = 2
+    """Newest checkpoints kept, besides the best in distribution."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """AdamW and its schedule."""
+
+    def __post_init__(self) -> None:
+        positive = ("steps", "batch_size", "accumulate", "log_every", "validate_every", "save_every", "keep_last")
+        for name in positive:
+            if getattr(self, name) < 1:
+                raise ValueError(f"train.{name} must be at least 1, got {getattr(self, name)}")
+        if self.batch_size % self.accumulate:
+            raise ValueError(f"train.batch_size={self.batch_size} does not split into {self.accumulate} parts")
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What the loop calls.  `save` gets the number of steps done and the last in-distribution score."""
+
+    log: Callable[[int, dict[str, float]], None]
+    validate: Callable[[int], float]
+    save: Callable[[int, float | None], None]
+    progress: Callable[[int, float], None]
+    """Steps done and the latest known loss."""
+    should_stop: Callable[[], bool]
+
+
+def train(
+    model: Transformer,
+    optimizer: torch.optim.Optimizer,
+    data: TrainingStream,
+    config: TrainConfig,
+    hooks: Hooks,
+    start_step: int = 0,
+) -> bool:
+    """Train from `start_step` to the end; False if asked to stop before, with everything saved."""
+    device_type = torch.device(data.device).type
+    # reading a loss waits for the device: on a GPU it is done only when a line is written anyway
+    read_every = 1 if device_type == "cpu" else config.log_every
+    unread: list[torch.Tensor] = []
+    score: float | None = None
+    loss = math.nan
+    logged_at, logged_step = time.perf_counter(), start_step
+    model.train()
+    for step in range(start_step, config.steps):
+        lr = learning_rate(config.optimizer, step, config.steps)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        batch_loss, grad_norm = _step(model, optimizer, data.batch(step), config, device_type)
+        unread.append(batch_loss)
+        done = step + 1
+        last = done == config.steps
+        stop = hooks.should_stop()
+        saving = done % config.save_every == 0 or last or stop
+        if len(unread) >= read_every or saving:
+            losses = torch.stack(unread).tolist()
+            _refuse_non_finite(losses, first_step=done - len(losses) + 1)
+            loss, unread = losses[-1], []
+        if done % config.log_every == 0 or last:
+            seconds = time.perf_counter() - logged_at
+            rate = (done - logged_step) * config.batch_size / seconds
+            hooks.log(done, {"loss": loss, "lr": lr, "grad_norm": float(grad_norm), "samples_per_second": rate})
+            logged_at, logged_step = time.perf_counter(), done
+        if done % config.validate_every == 0 or last:
+            model.eval()
+            score = hooks.validate(done)
+            model.train()
+        if saving:
+            hooks.save(done, score if done % config.validate_every == 0 or last else None)
+        hooks.progress(done, loss)
+        if stop and not last:
+            return False
+    return True
+
+
+def _step(
+    model: Transformer, optimizer: torch.optim.Optimizer, batch: Batch, config: TrainConfig, device_type: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One optimizer step; returns the mean loss per answer token and the gradient's norm before clipping."""
+    sample, ids = batch.sample, batch.ids
+    total = (sample.answer & ~sample.given).sum()  # of the whole batch, so that parts add up to it exactly
+    size = config.batch_size // config.accumulate
+    mean_loss = torch.zeros((), device=ids.device)
+    optimizer.zero_grad(set_to_none=True)
+    for part in range(config.accumulate):
+        rows = slice(part * size, (part + 1) * size)
+        with torch.autocast(device_type, torch.bfloat16, enabled=config.precision == "bf16"):
+            loss, _ = answer_loss(model, sample.rows(rows.start, rows.stop), ids[rows])
+        (loss / total).backward()  # type: ignore[no-untyped-call]
+        mean_loss += (loss / total).detach()
+    clip = config.optimizer.clip or math.inf
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+    optimizer.step()
+    return mean_loss, norm
+
+
+def _refuse_non_finite(losses: list[float], first_step: int) -> None:
+    for offset, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            raise RunFailed(f"the loss became {loss} at step {first_step + offset}")

@@ -1,0 +1,60 @@
+"""AdamW with weight decay on matrices only, and learning rates as a function of the step."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW and its schedule."""
+
+    lr: float = 3e-4
+    """Peak learning rate."""
+    weight_decay: float = 0.1
+    """Decoupled decay of weight matrices; not of embeddings, norms, biases and scales."""
+    beta1: float = 0.9
+    """Decay of the mean of gradients."""
+    beta2: float = 0.98
+    """Decay of the mean of squared gradients."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """What follows the warm-up: fall to zero on a line or a cosine, or stay."""
+    warmup: int = 300
+    """Steps in which the rate rises from zero."""
+    clip: float = 1.0
+    """Largest gradient norm; 0 turns clipping off."""
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "weight_decay", "warmup", "clip"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"optimizer.{name} must not be negative, got {getattr(self, name)}")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"optimizer.{name} must be in [0, 1), got {getattr(self, name)}")
+
+
+def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.AdamW:
+    matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+    decayed = [p for p in model.parameters() if id(p) in matrices]
+    others = [p for p in model.parameters() if id(p) not in matrices]
+    groups = [
+        {"params": decayed, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    fused = next(model.parameters()).is_cuda
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=fused)
+
+
+def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
+    """The rate of step 0, 1, ..., steps-1.  The first step of a warm-up is not zero: no step is wasted."""
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    done = (step - config.warmup) / max(1, steps - config.warmup)
+    if config.schedule == "linear":
+        return config.lr * (1 - done)
+    if config.schedule == "cosine":
+        return config.lr * 0.5 * (1 + math.cos(math.pi * done))
+    return config.lr
