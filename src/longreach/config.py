@@ -27,12 +27,15 @@ def build(cls: type[T], values: object, where: str = "") -> T:
     if not isinstance(values, Mapping):
         raise BadInput(f"{where or cls.__name__}: expected a mapping of settings, got {values!r}")
     hints = get_type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     made = {}
     for key, value in values.items():
         place = f"{where}.{key}" if where else str(key)
         if key not in fields:
             raise BadInput(f"{place}: unknown key{nearest(str(key), fields)}")
+        default = fields[key].default_factory
+        if kind_of(hints[key]) and isinstance(value, Mapping) and "name" not in value and callable(default):
+            value = {"name": name_of(type(default())), **value}  # settings without a name are the default's
         made[key] = _convert(hints[key], value, place)
     for name, field in fields.items():
         if name not in made and field.default is field.default_factory is dataclasses.MISSING:
@@ -155,7 +158,7 @@ class _RecipeLoader(yaml.SafeLoader):
     """YAML in which 1e-4 is a number, 1:8 is not a sexagesimal one, and no key stands twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.YAMLError(f"the key {key!r} stands twice in line {node.start_mark.line + 1} and below")

@@ -15,6 +15,7 @@ from longreach.config import field_help
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import EvalConfig
 from longreach.model import ModelConfig
+from longreach.registry import nearest
 from longreach.report import load_results, score_table, write_report
 from longreach.runs import Recipe, RunFolder, check, choose_device, execute, gather_info, load_recipe
 from longreach.train import OptimizerConfig, TrainConfig
@@ -32,6 +33,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("recipe", help="a name from `longreach list recipe`, or a YAML file")
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/NAME)")
+    parser.add_argument("--only", metavar="VARIANTS", help="run only these variants, such as counting,aligned")
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
@@ -45,7 +47,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.threads:
         torch.set_num_threads(args.threads)
     folder = args.out or Path("runs") / recipe.name
-    todo = _plan(recipe, folder, args.resume)
+    todo = _plan(recipe, folder, args.resume, args.only.split(",") if args.only else list(recipe.variants))
     with watch(say, quiet=args.json) as observer:
         for variant, seed, run_folder in todo:
             info = gather_info(recipe.name, recipe.title, variant, seed, device)
@@ -77,10 +79,13 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
-def _plan(recipe: Recipe, folder: Path, resume: bool) -> list[tuple[str, int, RunFolder]]:
+def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str]) -> list[tuple[str, int, RunFolder]]:
     """All runs, with every mistake found before the first of them starts."""
     todo = []
-    for variant, config in recipe.variants.items():
+    for variant in only:
+        if variant not in recipe.variants:
+            raise BadInput(f"{recipe.name} has no variant {variant!r}{nearest(variant, recipe.variants)}")
+        config = recipe.variants[variant]
         try:
             check(config)
         except BadInput as error:

@@ -28,7 +28,8 @@ class Score:
         n, p = self.samples, self.rate
         centre = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-        return max(0.0, centre - half), min(1.0, centre + half)
+        # at 0 and 1 rounding would push the rate out of its own interval
+        return min(p, max(0.0, centre - half)), max(p, min(1.0, centre + half))
 
 
 def to_json(scores: Iterable[Score]) -> list[dict[str, object]]:

@@ -115,7 +115,7 @@ class VariableAssignment(Task):
         length: Int[Tensor, "b"],
         max_length: int,
         hops: Int[Tensor, "b"],
-        chain: Int[Tensor, "b most+1"],
+        chain: Int[Tensor, "b names"],
         place: Int[Tensor, "b most"],
         draws: Draws,
         width: int,
@@ -147,15 +147,11 @@ class VariableAssignment(Task):
         else:
             answer, names = self._spell(chain.gather(1, hops[:, None])), torch.ones_like(hops)
         m = self.name_tokens
-        parts: list[Part] = [
-            (statements, 2 * m * length),
-            (_QUERY, 1),
-            (self._spell(chain[:, :1]), m),
-            (answer, m * names),
-        ]
+        parts: list[Part] = [(statements, 2 * m * length), (_QUERY, 1), (self._spell(chain[:, :1]), m)]
+        parts += [(answer, m * names), (_STOP, 1)]
         prompt_tokens = 2 * m * length + self._question_size
         return build_sample(
-            join([(statements, 2 * m * length), *question, (answer, m * names), (_STOP, 1)], width),
+            join(parts, width),
             length,
             prompt_tokens,
             num_tokens=prompt_tokens + m * names + 1,
@@ -253,7 +249,7 @@ class VariableAssignment(Task):
     def _question_size(self) -> int:
         return 1 + self.name_tokens  # the mark and the query
 
-    def _spell(self, names: Int[Tensor, "b n"]) -> Int[Tensor, "b nm"]:
+    def _spell(self, names: Int[Tensor, "b n"]) -> Int[Tensor, "b symbols"]:
         """Each name as `name_tokens` symbols, the most significant first."""
         powers = [self._symbols**place for place in reversed(range(self.name_tokens))]
         symbols = torch.stack([names // power % self._symbols for power in powers], dim=2)

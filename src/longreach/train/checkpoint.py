@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
@@ -113,7 +114,10 @@ def _read(path: Path) -> dict[str, Tensor]:
     damage = find_damage(path)
     if damage is not None:
         raise RunFailed(f"checkpoint {path} is damaged: {damage}")
-    return load(path.read_bytes())
+    try:
+        return load(path.read_bytes())
+    except SafetensorError as error:
+        raise RunFailed(f"checkpoint {path} is damaged: {error}") from error
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

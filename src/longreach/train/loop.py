@@ -78,7 +78,7 @@ def train(
     read_every = 1 if device_type == "cpu" else config.log_every
     unread: list[torch.Tensor] = []
     score: float | None = None
-    loss = math.nan
+    loss = norm = math.nan
     logged_at, logged_step = time.perf_counter(), start_step
     model.train()
     for step in range(start_step, config.steps):
@@ -86,19 +86,19 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = lr
         batch_loss, grad_norm = _step(model, optimizer, data.batch(step), config, device_type)
-        unread.append(batch_loss)
+        unread.append(torch.stack([batch_loss, grad_norm]))
         done = step + 1
         last = done == config.steps
         stop = hooks.should_stop()
         saving = done % config.save_every == 0 or last or stop
         if len(unread) >= read_every or saving:
-            losses = torch.stack(unread).tolist()
-            _refuse_non_finite(losses, first_step=done - len(losses) + 1)
-            loss, unread = losses[-1], []
+            read = torch.stack(unread).tolist()
+            _refuse_non_finite(read, first_step=done - len(read) + 1)
+            (loss, norm), unread = read[-1], []
         if done % config.log_every == 0 or last:
             seconds = time.perf_counter() - logged_at
             rate = (done - logged_step) * config.batch_size / seconds
-            hooks.log(done, {"loss": loss, "lr": lr, "grad_norm": float(grad_norm), "samples_per_second": rate})
+            hooks.log(done, {"loss": loss, "lr": lr, "grad_norm": norm, "samples_per_second": rate})
             logged_at, logged_step = time.perf_counter(), done
         if done % config.validate_every == 0 or last:
             model.eval()
@@ -133,7 +133,9 @@ def _step(
     return mean_loss, norm
 
 
-def _refuse_non_finite(losses: list[float], first_step: int) -> None:
-    for offset, loss in enumerate(losses):
-        if not math.isfinite(loss):
-            raise RunFailed(f"the loss became {loss} at step {first_step + offset}")
+def _refuse_non_finite(read: list[list[float]], first_step: int) -> None:
+    """Stop before weights that a bad step has spoilt are saved.  A gradient may overflow before the loss does."""
+    for offset, (loss, norm) in enumerate(read):
+        for name, value in (("loss", loss), ("gradient's norm", norm)):
+            if not math.isfinite(value):
+                raise RunFailed(f"the {name} became {value} at step {first_step + offset}")

@@ -18,13 +18,16 @@ def increasing(ids: Int[Tensor, "b t"], max_id: int, draws: Draws, columns: int)
     """Map 1..m to an increasing sequence in 1..max_id; 0 stays reserved.
 
     The span of the image is log-uniform between m and max_id, so that dense IDs (all that evaluation shows)
-    are as much a part of training as sparse ones; its place is uniform; its ends are hit exactly, so that the
-    first and the last ID get their share; what lies between is uniform.  `columns` is a bound on m.
+    are as much a part of training as sparse ones.  Its place is uniform but for one time in ten at each end of
+    the range, and its own ends are hit exactly, so that the first and the last IDs get their share; what lies
+    between is uniform.  `columns` is a bound on m.
     """
     m = ids.amax(1, keepdim=True).clamp(min=1)
     stretch = (max_id / m.double()) ** draws.uniform("span", 1)
     span = (m * stretch).long().clamp(max=max_id).maximum(m)
-    start = draws.below("start", max_id - span + 1, 1)
+    room = max_id - span
+    margin = room // 8
+    start = (draws.below("start", room + 2 * margin + 1, 1) - margin).clamp(min=0).minimum(room)
 
     # m - 2 inner points among span - m free places, sorted: the extra room before each of them
     free = span - m

@@ -1,0 +1,43 @@
+"""One or more settings of every registered part, for tests that must hold for all of them."""
+
+from longreach.api import Coupled, Oracle, Pose, RandomStart, Sequential, Span
+from longreach.tasks import ParityScratchpad, Planted, SparseParity, VariableAssignment
+from longreach.tasks.planted_laws import FixedGaps, SumMod, TableLabel, UniformTokens, WeightedTokens, WindowPositions
+
+TASKS = [
+    SparseParity(k=Span(1, 4)),
+    SparseParity(k=Span(2, 2)),
+    ParityScratchpad(),
+    Planted(),
+    Planted(
+        k=3,
+        vocab_size=3,
+        q_pos=WindowPositions(width=4),
+        q_voc=UniformTokens(low=0, high=2),
+        mu=WeightedTokens(probabilities=[0.5, 0.25, 0.25]),
+        g_star=SumMod(p=3),
+    ),
+    Planted(k=2, q_pos=WindowPositions(width=2, at_end=True), g_star=TableLabel(vocab_size=4, classes=list(range(16)))),
+    Planted(k=3, q_pos=FixedGaps(gaps=[1, 2])),
+    VariableAssignment(num_names=60),
+    VariableAssignment(num_names=60, hops=Span(1, 5), into_chain=1.0, query_id="given"),
+    VariableAssignment(num_names=60, hops=Span(1, 3), name_tokens=2),
+    VariableAssignment(num_names=60, hops=Span(2, 2), name_tokens=3, query_id="given", into_chain=0.0),
+    VariableAssignment(num_names=60, hops=Span(1, 4), scratchpad=False),
+]
+COUPLED_TASKS = [task for task in TASKS if task.coupling_levels]
+RULE_TASKS = [task for task in COUPLED_TASKS if task.coupling_by_rule]
+
+POLICIES = [
+    Sequential(),
+    RandomStart(max_id=500),
+    Pose(max_id=500),
+    Pose(max_id=500, chunks=4),
+    Coupled(max_id=500),
+    Coupled(max_id=500, form="published", relabelling="offset"),
+    Oracle(max_id=500),
+]
+
+
+def label(part: object) -> str:
+    return str(part)[:60]

@@ -1,0 +1,296 @@
+"""The command line as a person or a script meets it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from longreach.cli.main import main
+from longreach.registry import entries, kinds
+from longreach.runs import check, load_recipe, shipped_recipes
+
+RECIPE = {
+    "title": "tiny",
+    "task": "parity_scratchpad",
+    "model": {"layers": 1, "width": 16, "heads": 2},
+    "train": {"lengths": "1..4", "steps": 6, "batch_size": 4, "save_every": 3, "log_every": 2},
+    "evaluate": {"lengths": [2, 4, 8], "samples": 8, "free_samples": 4},
+    "variants": {"counting": {}, "coupled": {"ids": {"name": "coupled", "max_id": 20}}},
+}
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(RECIPE))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run of the tiny recipe, with two seeds."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(RECIPE))
+    assert (
+        main(["run", str(folder / "tiny.yaml"), "--out", str(folder / "out"), "--seeds", "2", "--device", "cpu"]) == 0
+    )
+    return folder / "out"
+
+
+def _fails(capsys, arguments, code, *words):
+    """One line on stderr, and the promised exit code."""
+    assert main(arguments) == code
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("longreach: ")
+    assert "\n" not in error
+    for word in words:
+        assert word in error
+
+
+@pytest.mark.parametrize("name", sorted(shipped_recipes()))
+def test_every_shipped_recipe_parses_and_can_start(name):
+    recipe = load_recipe(name)
+    assert recipe.title
+    assert recipe.about
+    for config in recipe.variants.values():
+        check(config)
+
+
+def test_a_run_ends_with_a_table_a_picture_and_a_page(finished, capsys):
+    assert main(["report", str(finished)]) == 0
+    printed = capsys.readouterr().out
+    assert "reach@0.99" in printed
+    assert "counting" in printed
+    png, page = finished / "report" / "accuracy.png", finished / "report" / "report.html"
+    assert png.read_bytes().startswith(b"\x89PNG")
+    text = page.read_text()
+    assert "<svg" in text
+    assert "median over 2 seeds" in text
+    assert "a rule, from the prompt" in text
+    assert text.count("<tr><td>coupled</td>") == 1 + 2 * 4  # one line of reach, four metrics for each seed
+    lines = (finished / "report" / "scores.csv").read_text().splitlines()
+    assert len(lines) == 1 + 2 * 2 * 3 * 4  # variants, seeds, lengths, metrics
+
+
+def test_seeds_have_folders_of_their_own(finished):
+    found = sorted(str(path.parent.relative_to(finished)) for path in finished.rglob("config.yaml"))
+    assert found == ["counting/seed-0", "counting/seed-1", "coupled/seed-0", "coupled/seed-1"]
+
+
+def test_running_twice_gives_the_same_scores(recipe, capsys):
+    for out in ("a", "b"):
+        assert main(["run", recipe, "--out", out, "--device", "cpu", "--json"]) == 0
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first["results"] == second["results"]
+    assert {row["variant"] for row in first["results"]} == {"counting", "coupled"}
+
+
+def test_flags_change_one_thing(recipe):
+    arguments = ["run", recipe, "--out", "out", "--only", "coupled", "--train.optimizer.lr=1e-2", "--train.steps", "4"]
+    assert main([*arguments, "--ids.max_id", "33", "--device", "cpu", "--json"]) == 0
+    config = yaml.safe_load(Path("out/coupled/seed-0/config.yaml").read_text())
+    assert config["train"]["optimizer"]["lr"] == 0.01
+    assert config["train"]["steps"] == 4
+    assert config["ids"]["max_id"] == 33
+    assert not os.path.exists("out/counting")
+
+
+def test_bad_usage_is_one_line_and_code_2(recipe, capsys, tmp_path):
+    _fails(capsys, ["run", "dmo"], 2, "unknown recipe 'dmo'; did you mean demo?")
+    _fails(capsys, ["run", "nothing.yaml"], 2, "there is no recipe file nothing.yaml")
+    _fails(capsys, ["run", recipe, "--train.stepz", "3"], 2, "train.stepz: unknown key; did you mean steps?")
+    _fails(capsys, ["run", recipe, "--train.steps"], 2, "--train.steps needs a value")
+    _fails(capsys, ["run", recipe, "stray"], 2, "unexpected argument 'stray'")
+    _fails(capsys, ["run", recipe, "--only", "copled"], 2, "no variant 'copled'; did you mean coupled?")
+    _fails(capsys, ["run", recipe, "--device", "tpux"], 2, "device 'tpux' cannot be used")
+    _fails(capsys, ["run", recipe, "--model.heads", "3"], 2, "model.width=16 does not split into 3 heads")
+    _fails(
+        capsys,
+        ["run", recipe, "--ids.name", "coupled", "--ids.max_id", "2"],
+        2,
+        "counting: coupled.max_id=2 is too small",
+    )
+    _fails(capsys, ["report", "nowhere"], 2, "there is no nowhere")
+    _fails(capsys, ["report", str(tmp_path)], 2, "no finished run")
+    _fails(capsys, ["report", str(tmp_path), "--x"], 2, "unknown argument '--x'")
+    _fails(capsys, ["show", "parity_scratchpd", "--length", "3"], 2, "did you mean parity_scratchpad?")
+    _fails(capsys, ["show", "sparse_parity", "--length", "3"], 2, "must be even")
+    _fails(capsys, ["list", "tsk"], 2, "did you mean task?")
+    _fails(capsys, ["predict", str(tmp_path), "--prompt", "1"], 2, "is not a run folder")
+    for arguments in ([], ["runn"], ["show", "planted"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+    capsys.readouterr()
+    assert not os.path.exists("runs")
+
+
+def test_a_folder_that_exists_is_refused(recipe, capsys):
+    assert main(["run", recipe, "--out", "out", "--device", "cpu", "--json"]) == 0
+    capsys.readouterr()
+    _fails(capsys, ["run", recipe, "--out", "out", "--device", "cpu"], 2, "exists: add --resume")
+    assert main(["run", recipe, "--out", "out", "--device", "cpu", "--resume"]) == 0
+
+
+def test_a_failed_run_is_one_line_and_code_1(recipe, capsys):
+    spoil = ["--train.optimizer.lr", "1e20", "--train.optimizer.warmup", "0", "--train.optimizer.clip", "0"]
+    arguments = [
+        "run",
+        recipe,
+        "--out",
+        "out",
+        "--only",
+        "counting",
+        "--device",
+        "cpu",
+        "--train.steps",
+        "40",
+        "--json",
+    ]
+    _fails(capsys, [*arguments, *spoil], 1, "out/counting/seed-0", "at step")
+
+
+def test_an_unwritable_folder_is_one_line_and_code_1(recipe, capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    _fails(capsys, ["run", recipe, "--out", "file/out", "--device", "cpu", "--json"], 1, "cannot write to file/out")
+
+
+def test_eval_takes_lengths_and_any_task_field(finished, tmp_path, capsys):
+    run = str(finished / "coupled" / "seed-0")
+    assert main(["eval", run, "--lengths", "2:10:4", "--samples", "6", "--json", "--device", "cpu"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert sorted({row["length"] for row in rows}) == [2, 6, 10]
+    assert {row["samples"] for row in rows if row["metric"] == "token_em_tf"} == {6}
+    out = tmp_path / "scores.csv"
+    assert main(["eval", str(finished), "--lengths", "3", "--samples", "4", "--out", str(out), "--device", "cpu"]) == 0
+    assert "reach@0.9" in capsys.readouterr().out
+    assert out.read_text().count("\n") == 1 + 4 * 4
+    assert main(["eval", run, "--lengths", "3", "--relabel-ids", "--device", "cpu"]) == 0
+    capsys.readouterr()
+    _fails(capsys, ["eval", run, "--task.k", "3", "--device", "cpu"], 2, "task.k: unknown key")
+    _fails(capsys, ["eval", run, "--lengths", "5:3", "--device", "cpu"], 2, "lengths must not fall")
+    _fails(capsys, ["eval", run, "--k", "3", "--device", "cpu"], 2, "unknown flag --k")
+    _fails(capsys, ["eval", run, "--out", "x.txt", "--device", "cpu"], 2, ".json or .csv")
+
+
+def test_eval_varies_k(recipe, capsys):
+    sparse = [
+        "--task.name",
+        "sparse_parity",
+        "--train.lengths",
+        "4..8",
+        "--evaluate.lengths",
+        "4",
+        "--only",
+        "counting",
+    ]
+    assert main(["run", recipe, "--out", "out", *sparse, "--device", "cpu", "--json"]) == 0
+    capsys.readouterr()
+    axes = ["--lengths", "4:8:2", "--task.k", "1,3", "--json", "--device", "cpu"]
+    assert main(["eval", "out/counting/seed-0", *axes]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {(row["length"], row["overrides"]["k"]) for row in rows} == {
+        (4, "1"),
+        (6, "1"),
+        (8, "1"),
+        (6, "3"),
+        (8, "3"),
+    }
+
+
+def test_predict_answers_a_prompt(finished, capsys):
+    run = str(finished / "coupled" / "seed-0")
+    assert main(["predict", run, "--prompt", "1 0 1", "--json", "--device", "cpu"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["prompt"] == "1 0 1 ; ="
+    assert result["expected"] == "1 1 0 ."
+    assert result["right"] == (result["answer"] == result["expected"])
+    assert main(["predict", run, "--prompt", "101", "--max-tokens", "2", "--device", "cpu"]) == 0
+    assert "1 0 1 ; =  ->  " in capsys.readouterr().out
+    _fails(capsys, ["predict", run, "--prompt", "1 2", "--device", "cpu"], 2, "'2' is not a token")
+    _fails(capsys, ["predict", run, "--prompt", "1", "--max-tokens", "-1", "--device", "cpu"], 2, "at least 1")
+
+
+def test_a_corrupt_checkpoint_is_one_line(finished, tmp_path, capsys):
+    import shutil
+
+    run = tmp_path / "copy"
+    shutil.copytree(finished / "coupled" / "seed-0", run)
+    for file in (run / "checkpoints").glob("*.safetensors"):
+        file.write_bytes(file.read_bytes()[:-9])
+    _fails(capsys, ["predict", str(run), "--prompt", "1", "--device", "cpu"], 1, "is damaged", "checksum")
+
+
+@pytest.mark.parametrize("task", sorted(entries("task")))
+def test_show_explains_a_sample(task, capsys):
+    assert main(["show", task, "--length", "6", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["tokens"][result["prompt_tokens"] :] == result["answer"]
+    assert len(result["depends_on"]) == len(result["answer"])
+    assert max(len(places) for places in result["depends_on"].values()) <= result["sparsity"]
+    assert main(["show", task, "--length", "6"]) == 0
+    assert "depends on" in capsys.readouterr().out
+
+
+def test_list_names_everything(capsys):
+    assert main(["list", "--json"]) == 0
+    catalogue = json.loads(capsys.readouterr().out)
+    for kind in kinds():
+        assert {row["name"] for row in catalogue[kind]} == set(entries(kind))
+        assert all(row["summary"] for row in catalogue[kind])
+        assert all(field["help"] for row in catalogue[kind] for field in row["settings"])
+    named = {kind: {row["name"] for row in rows} for kind, rows in catalogue.items()}
+    assert named["task"] >= {"planted", "sparse_parity", "parity_scratchpad", "variable_assignment"}
+    assert named["ids"] >= {"sequential", "random_start", "pose", "coupled"}
+    assert named["encoding"] >= {"none", "learned", "sinusoidal", "rope"}
+    assert named["attention"] >= {"softmax", "scaled_softmax"}
+    assert "demo" in named["recipe"]
+    assert main(["list", "ids"]) == 0
+    assert "chunks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["run", "eval", "predict", "show", "report", "list"])
+def test_every_verb_has_help(verb, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([verb, "--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    assert "--json" in printed
+    if verb == "run":
+        assert "--train.optimizer.lr float  [0.0003]  Peak learning rate." in printed
+
+
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(recipe, tmp_path):
+    command = [sys.executable, "-m", "longreach.cli.main", "run", recipe, "--out", "out", "--device", "cpu"]
+    command += ["--only", "counting", "--train.steps", "100000", "--threads", "1"]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    while not (tmp_path / "out/counting/seed-0/checkpoints").exists() and running.poll() is None:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, error = running.communicate(timeout=60)
+    assert running.returncode == 130
+    resume = re.search(r"To go on: +longreach (run .* --resume)", error)
+    assert resume, error
+    assert list((tmp_path / "out/counting/seed-0/checkpoints").glob("*.json"))
+
+
+def test_a_class_of_yours_is_named_by_its_path(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from longreach.api import ParityScratchpad\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Mine(ParityScratchpad):\n"
+        '    "Parity again."\n'
+        "    shift: int = 0\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", "mine.Mine", "--length", "3", "--task.shift", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["task"] == "mine.Mine"

@@ -1,0 +1,18 @@
+"""Shapes are checked at run time here, and only here: annotations such as Float[Tensor, "b t w"] execute."""
+
+import os
+
+# some virtual machines announce AMX and then trap on it, which ends the process at the first bf16 product
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+from jaxtyping import install_import_hook
+
+# before anything of the package is imported
+install_import_hook("longreach", "beartype.beartype")
+
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+torch.set_num_threads(1)  # two workers share two cores
+settings.register_profile("default", deadline=None, max_examples=25, derandomize=True)
+settings.load_profile("default")

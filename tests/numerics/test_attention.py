@@ -1,0 +1,65 @@
+"""Fast attention against the formula written out."""
+
+import math
+
+import pytest
+import torch
+
+from longreach.api import ModelConfig, ScaledSoftmaxConfig, Softmax, build_model
+from longreach.attention import Attention
+from longreach.positions.encodings import Shape
+
+
+def _naive(q, k, v, scale, bias=None):
+    """Loops over everything; query i sees keys up to i."""
+    out = torch.zeros_like(q)
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            for i in range(q.shape[2]):
+                scores = torch.stack([q[b, h, i] @ k[b, h, j] / math.sqrt(q.shape[3]) for j in range(i + 1)])
+                scores = scores * scale(h, i + 1)
+                if bias is not None:
+                    scores = scores + bias[b, h, i, : i + 1]
+                out[b, h, i] = scores.softmax(0) @ v[b, h, : i + 1]
+    return out
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("config", [Softmax(), ScaledSoftmaxConfig(start=0.7)], ids=["softmax", "scaled"])
+def test_attention_is_the_formula(config, with_bias):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 7, 8, generator=generator, dtype=torch.float64) for _ in range(3))
+    bias = torch.randn(2, 3, 7, 7, generator=generator, dtype=torch.float64) if with_bias else None
+    attention: Attention = config.build(Shape(24, 3, 1, 0)).double()
+    slope = torch.tensor([0.7, -0.3, 0.1], dtype=torch.float64)
+    if isinstance(config, ScaledSoftmaxConfig):
+        attention.slope.data.copy_(slope)
+        scale = lambda h, n: 1 + slope[h] * math.log(n)  # noqa: E731
+    else:
+        scale = lambda h, n: 1.0  # noqa: E731
+    visible = torch.arange(1, 8)[None]
+    found = attention(q, k, v, visible, None, bias)
+    torch.testing.assert_close(found, _naive(q, k, v, scale, bias), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", [Softmax(), ScaledSoftmaxConfig()], ids=["softmax", "scaled"])
+def test_padding_on_the_right_and_later_tokens_change_nothing(attention):
+    model = build_model(ModelConfig(layers=2, width=32, heads=2, attention=attention), 9, 0).eval()
+    tokens = torch.randint(1, 9, (1, 10), generator=torch.Generator().manual_seed(0))
+    ids = torch.arange(10)[None, None]
+    short = model(tokens[:, :6], ids[:, :, :6])
+    changed = tokens.clone()
+    changed[:, 6:] = 0
+    torch.testing.assert_close(model(changed, ids)[:, :6], short, rtol=1e-5, atol=1e-6)
+
+
+def test_every_earlier_token_is_reachable_whatever_the_ids():
+    """Jumps in the IDs must not cut attention into blocks."""
+    model = build_model(ModelConfig(layers=1, width=32, heads=2), 9, 0).eval()
+    tokens = torch.randint(1, 9, (1, 8), generator=torch.Generator().manual_seed(0))
+    ids = torch.tensor([[[0, 1, 2, 500, 501, 7, 7, 900]]])
+    embedded = []
+    model.embed.register_forward_hook(lambda module, args, output: embedded.append(output.requires_grad_()))
+    model(tokens, ids)[0, -1].sum().backward()
+    gradient = torch.autograd.grad(model(tokens, ids)[0, -1, 0], embedded[-1])[0]
+    assert (gradient.abs().sum(-1) > 0).all()

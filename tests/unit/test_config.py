@@ -1,0 +1,136 @@
+"""Recipes: what is built, and what every mistake is told."""
+
+import pytest
+
+from longreach.config import build, dump_yaml, merge, nested, read_value, read_yaml, to_plain
+from longreach.errors import BadInput
+from longreach.registry import lookup, register
+from longreach.runs import RunConfig, parse_recipe
+from longreach.spans import Lengths, Span
+
+BASE = {"task": "sparse_parity"}
+
+
+def test_a_built_config_survives_being_written_and_read(tmp_path):
+    task = {"name": "planted", "k": 3, "q_pos": {"name": "window", "width": 5}, "g_star": {"name": "sum_mod", "p": 3}}
+    config = build(
+        RunConfig, {"task": task, "ids": {"name": "pose", "max_id": 99}, "evaluate": {"lengths": "10:30:10"}}
+    )
+    path = tmp_path / "config.yaml"
+    path.write_text(dump_yaml(to_plain(config)))
+    assert build(RunConfig, read_yaml(path)) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"task": "sparse_parit"}, "task: unknown task 'sparse_parit'; did you mean sparse_parity?"),
+        ({"task": {"name": "sparse_parity", "kk": 3}}, "task.kk: unknown key; did you mean k?"),
+        ({"task": {"name": "sparse_parity", "k": "x"}}, "task.k: expected a whole number or a range"),
+        ({"task": {"name": "sparse_parity", "k": 0}}, "sparse_parity.k must be at least 1, got 0"),
+        ({"task": {"name": "sparse_parity", "k": "5..2"}}, "task.k: a range must not fall: 5..2"),
+        ({"task": {"name": 3}}, "task: expected a name"),
+        ({"task": "no_module.Thing"}, "task: cannot import task 'no_module.Thing'"),
+        ({"task": "longreach.registry.lookup"}, "is not a class"),
+        ({"task": "longreach.spans.Span"}, "is not a Task"),
+        (
+            {"task": {"name": "planted", "q_pos": "windo"}},
+            "task.q_pos: unknown position_law 'windo'; did you mean window",
+        ),
+        ({"task": {"name": "planted", "mu": {"name": "uniform", "high": 9}}}, "token 9 is outside a vocabulary of 4"),
+        ({"task": {"name": "planted", "q_pos": {"name": "gaps", "gaps": [1, 2]}}}, "k=2 needs 1 gaps"),
+        ({"task": {"name": "variable_assignment", "scratchpad": "no"}}, "task.scratchpad: expected bool, got 'no'"),
+        ({"task": {"name": "variable_assignment", "query_id": "x"}}, "task.query_id: unknown value 'x'"),
+        ({"task": {"name": "variable_assignment", "num_names": 4}}, "num_names=4 is too few"),
+        ({"train": {"steps": 0}}, "train.steps must be at least 1, got 0"),
+        ({"train": {"steps": 2.5}}, "train.steps: expected int, got 2.5"),
+        ({"train": {"stpes": 2}}, "train.stpes: unknown key; did you mean steps?"),
+        ({"train": {"optimizer": {"lr": "high"}}}, "train.optimizer.lr: expected float, got 'high'"),
+        ({"train": {"batch_size": 10, "accumulate": 4}}, "does not split into 4 parts"),
+        ({"train": 3}, "train: expected a mapping of settings, got 3"),
+        ({"model": {"heads": 3}}, "model.width=256 does not split into 3 heads"),
+        ({"model": {"encoding": {"name": "rope", "fraction": 2}}}, "rope.fraction must be in (0, 1], got 2.0"),
+        ({"ids": {"name": "pose"}}, "pose.max_id must be at least 1, got 0"),
+        ({"ids": {"name": "coupled", "relabelling": "increasing"}}, "coupled.max_id must be at least 1"),
+        ({"evaluate": {"lengths": "20:10"}}, "evaluate.lengths: lengths must not fall: '20:10'"),
+        ({"evaluate": {"lengths": "0"}}, "lengths must be whole numbers from 1"),
+        ({"evaluate": {"free_samples": 99999}}, "evaluate.free_samples=99999 must be in 0..samples=1024"),
+        ({"evaluate": {"relabel_ids": True}}, "set free_samples to 0"),
+    ],
+)
+def test_every_mistake_is_one_line_that_says_where(changes, complaint):
+    with pytest.raises(BadInput) as caught:
+        build(RunConfig, merge(BASE, changes))
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(BadInput, match="task is missing"):
+        build(RunConfig, {})
+
+
+def test_merging_replaces_a_part_that_is_named_anew():
+    base = {"ids": {"name": "pose", "max_id": 9, "chunks": 3}, "train": {"steps": 1, "lr": 2}}
+    merged = merge(base, {"ids": {"name": "sequential"}, "train": {"lr": 3}})
+    assert merged == {"ids": {"name": "sequential"}, "train": {"steps": 1, "lr": 3}}
+    assert merge(base, {"ids": {"chunks": 2}})["ids"] == {"name": "pose", "max_id": 9, "chunks": 2}
+    assert merge({"task": "planted"}, {"task": {"k": 2}}) == {"task": {"name": "planted", "k": 2}}
+
+
+def test_values_are_read_as_people_mean_them():
+    assert read_value("1e-4") == 1e-4
+    assert read_value("1:8") == "1:8"  # YAML 1.1 would make it 68
+    assert read_value("1..8") == "1..8"
+    assert read_value("1_000") == 1000
+    assert read_value("true") is True
+    assert read_value("[1, 2]") == [1, 2]
+    assert read_value("{") == "{"
+    assert nested("a.b", 1) == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize("text", ["a: 1\na: 2\n", "- 1\n", "a: [\n", "a: !!python/object/apply:os.getcwd []\n"])
+def test_bad_yaml_is_one_line(tmp_path, text):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(BadInput) as caught:
+        read_yaml(path)
+    assert "\n" not in str(caught.value)
+    assert "bad.yaml" in str(caught.value)
+
+
+def test_spans_and_lengths():
+    assert Span.parse("1..8") == Span(1, 8)
+    assert str(Span.parse(3)) == "3"
+    assert Lengths.parse("20:60:20,5").values == (5, 20, 40, 60)
+    assert Lengths.parse([3, "4:5"]).values == (3, 4, 5)
+    assert Lengths.parse(str(Lengths((1, 2)))) == Lengths((1, 2))
+    for bad in ("a", "1:2:0", ""):
+        with pytest.raises(ValueError, match="expected lengths"):
+            Lengths.parse(bad)
+    with pytest.raises(ValueError, match="expected a whole number"):
+        Span.parse(True)
+
+
+def test_variants_lie_on_the_base_and_flags_on_the_variants():
+    content = {
+        "task": "sparse_parity",
+        "seeds": 2,
+        "train": {"steps": 5},
+        "variants": {"a": {}, "b": {"train": {"steps": 6}, "ids": {"name": "pose", "max_id": 70}}},
+    }
+    recipe = parse_recipe("r", content, {"train": {"batch_size": 4}, "first_seed": 3})
+    assert recipe.seeds == (3, 4)
+    assert [config.train.steps for config in recipe.variants.values()] == [5, 6]
+    assert {config.train.batch_size for config in recipe.variants.values()} == {4}
+    with pytest.raises(BadInput, match="seeds must be"):
+        parse_recipe("r", {**content, "seeds": 0}, {})
+    with pytest.raises(BadInput, match="becomes a folder"):
+        parse_recipe("r", {**content, "variants": {"../x": {}}}, {})
+
+
+def test_a_name_belongs_to_one_class():
+    with pytest.raises(ValueError, match="already registered"):
+        register("task", "planted")(type("Other", (), {}))
+    with pytest.raises(BadInput, match="unknown kind"):
+        lookup("tsak", "planted")

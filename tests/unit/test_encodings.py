@@ -1,0 +1,84 @@
+"""How IDs enter: angles, tables, waves."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longreach.api import LearnedConfig, ModelConfig, NoEncoding, RopeConfig, SinusoidalConfig, build_model
+from longreach.errors import BadInput
+from longreach.positions.encodings import Shape, rotate
+
+ENCODINGS = [NoEncoding(), LearnedConfig(max_id=50), SinusoidalConfig(), RopeConfig(), RopeConfig(fraction=0.5)]
+
+
+def _model(encoding, levels=1, heads=2):
+    return build_model(ModelConfig(layers=2, width=32, heads=heads, encoding=encoding), 11, 0, levels=levels).eval()
+
+
+@given(shift=st.integers(1, 5_000_000), seed=st.integers(0, 100))
+def test_with_rope_shifting_all_ids_changes_nothing_not_even_a_bit(shift, seed):
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 11, (2, 9), generator=generator)
+    ids = torch.randint(0, 1000, (2, 1, 9), generator=generator)
+    model = _model(RopeConfig())
+    assert torch.equal(model(tokens, ids), model(tokens, ids + shift))
+
+
+def test_rope_depends_on_differences_of_ids_only():
+    """A score is the same wherever the pair stands, also at IDs in the millions."""
+    rope = RopeConfig().build(Shape(16, 1, 1, 0))
+    q, k = torch.randn(1, 1, 1, 16), torch.randn(1, 1, 1, 16)
+
+    def score(q_id, k_id):
+        turn = lambda x, i: rotate(x, rope.rotation(torch.tensor([[[i]]]), torch.zeros(1, 1, 1, dtype=torch.long)))  # noqa: E731
+        return (turn(q, q_id) * turn(k, k_id)).sum()
+
+    for base in (7, 10_000, 3_000_000):
+        torch.testing.assert_close(score(base + 5, base), score(5, 0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("levels", [1, 2])
+def test_every_level_enters(encoding, levels):
+    model = _model(encoding, levels)
+    tokens = torch.arange(8)[None] % 5
+    ids = torch.arange(8).expand(1, levels, 8).clone()
+    before = model(tokens, ids)
+    for level in range(levels):
+        other = ids.clone()
+        other[:, level, 3:] += 7
+        assert torch.equal(model(tokens, other), before) == isinstance(encoding, NoEncoding)
+
+
+def test_rope_turns_each_level_with_its_own_frequencies():
+    rope = RopeConfig().build(Shape(8, 1, 2, 0))
+    origin = torch.zeros(1, 2, 1, dtype=torch.long)
+    first = rope.rotation(torch.tensor([[[3], [0]]]), origin)[1]
+    second = rope.rotation(torch.tensor([[[0], [3]]]), origin)[1]
+    assert torch.equal(first[..., 0:2], second[..., 2:4])
+    assert (first[..., 2:4] == 0).all()
+    torch.testing.assert_close(first[0, 0, 0, :2], torch.tensor([3.0, 3.0 / 100]).sin())
+
+
+def test_sinusoids_are_those_of_the_formula():
+    waves = SinusoidalConfig(scale=1.0).build(Shape(4, 1, 1, 0)).embed(torch.tensor([[[7]]]))
+    angles = torch.tensor([7.0, 0.07])
+    torch.testing.assert_close(waves[0, 0], torch.cat([angles.sin(), angles.cos()]))
+
+
+def test_a_learned_table_ends_somewhere_and_says_so():
+    model = _model(LearnedConfig(max_id=50))
+    with pytest.raises(BadInput, match="position ID 51 is beyond the table, which ends at 50"):
+        model.check_ids(torch.tensor([[[51]]]))
+    with pytest.raises(BadInput, match="needs max_id"):
+        _model(LearnedConfig())
+
+
+def test_odd_head_sizes_are_refused():
+    with pytest.raises(BadInput, match="rope turns 3 of 3 dimensions"):
+        build_model(ModelConfig(layers=1, width=9, heads=3), 5, 0)
+    with pytest.raises(BadInput, match="multiple of 4"):
+        build_model(ModelConfig(layers=1, width=12, heads=2), 5, 0, levels=2)
+    with pytest.raises(BadInput, match="does not split into sines"):
+        _model(SinusoidalConfig(), levels=3)

@@ -1,0 +1,138 @@
+"""What must hold for every ID policy, and for relabelling."""
+
+import pytest
+import torch
+from catalogue import POLICIES, TASKS, label
+from helpers import draw, legal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longreach.api import Coupled, Oracle, ParityScratchpad, Planted, Pose, RandomStart, Sequential, VariableAssignment
+from longreach.errors import BadInput
+from longreach.positions.ids import coverage
+from longreach.positions.ids.relabelling import increasing
+from longreach.registry import entries
+from longreach.seeding import stream
+
+PAIRS = [
+    (task, policy)
+    for task in TASKS
+    for policy in POLICIES
+    if not isinstance(policy, Coupled)
+    or (task.coupling_levels and (task.coupling_by_rule or isinstance(policy, Oracle)))
+]
+
+
+def test_the_catalogue_has_every_registered_policy():
+    assert {type(policy) for policy in POLICIES} >= set(entries("ids").values())
+
+
+@pytest.mark.parametrize(("task", "policy"), PAIRS, ids=label)
+def test_relabelling_keeps_order_and_stays_in_range(task, policy):
+    sample = draw(task, legal(task, [6, 9, 14, 20] * 20))
+    policy.check(task, sample)
+    plain = policy.assign(task, sample)
+    ids = policy.relabel(task, sample, plain, stream(1, "ids", torch.arange(80)))
+    assert ids.shape == plain.shape == (80, policy.levels(task), sample.tokens.shape[1])
+    inside = torch.arange(plain.shape[2]) < sample.num_tokens[:, None]
+    inside = inside[:, None].expand_as(plain)
+    assert (ids[inside] >= 0).all()
+    if policy.max_id:
+        assert ids[inside].max() <= policy.max_id
+    if isinstance(policy, Coupled):
+        assert torch.equal(ids == 0, plain == 0)
+    order = (plain[..., :, None] - plain[..., None, :]).sign()
+    both = inside[..., :, None] & inside[..., None, :]
+    if isinstance(policy, Coupled):
+        both = both & (plain > 0)[..., :, None] & (plain > 0)[..., None, :]
+    assert torch.equal((ids[..., :, None] - ids[..., None, :]).sign()[both], order[both])
+
+
+@given(seed=st.integers(0, 500), m=st.integers(1, 30), room=st.integers(0, 300))
+def test_the_increasing_map_is_increasing_and_fits(seed, m, room):
+    ids = torch.arange(0, m + 1).expand(16, m + 1)
+    image = increasing(ids, m + room, stream(seed, "r", torch.arange(16)), columns=m + 1)
+    assert (image[:, 0] == 0).all()
+    assert (image.diff(dim=1) >= 1).all()
+    assert image.max() <= m + room
+
+
+def test_the_increasing_map_trains_every_id_and_dense_gaps():
+    ids = torch.arange(1, 11).expand(100_000, 10)
+    image = increasing(ids, 400, stream(0, "r", torch.arange(100_000)), columns=10)
+    counts = torch.bincount(image.flatten(), minlength=401)[1:]
+    average = counts.double().mean()
+    assert counts.min() > 0.1 * average  # every single ID, the first and the last too
+    assert counts[1:-1].min() > 0.3 * average
+    gaps = image.diff(dim=1)
+    assert (gaps == 1).double().mean() > 0.15
+    assert (gaps > 20).double().mean() > 0.05
+
+
+def test_pose_cuts_into_chunks_and_covers_the_range():
+    task, policy = ParityScratchpad(), Pose(max_id=300, chunks=2)
+    sample = draw(task, [10] * 20_000)
+    ids = policy.relabel(task, sample, policy.assign(task, sample), stream(0, "p", torch.arange(20_000)))[:, 0]
+    assert (ids[:, 0] == 0).all()
+    steps = ids.diff(dim=1)
+    assert ((steps > 1).sum(1) <= 1).all()
+    assert (steps >= 1).all()
+    assert ids.max() == 300
+    skips = ids[:, -1] - 22
+    assert abs(skips.double().mean() - 139) < 3  # uniform over 0..278
+    again = policy.relabel(task, sample, policy.assign(task, sample), stream(0, "p2", torch.arange(20_000)))[:, 0]
+    assert not torch.equal(ids, again)
+
+
+def test_pose_skips_grow_from_chunk_to_chunk():
+    task, policy = ParityScratchpad(), Pose(max_id=300, chunks=3)
+    sample = draw(task, [10] * 500)
+    ids = policy.relabel(task, sample, policy.assign(task, sample), stream(0, "p", torch.arange(500)))[:, 0]
+    assert (ids.diff(dim=1) >= 1).all()
+    assert ((ids.diff(dim=1) > 1).sum(1) <= 2).all()
+    assert ids.max() <= 300
+
+
+def test_random_start_is_uniform_and_plain_in_evaluation():
+    task, policy = ParityScratchpad(), RandomStart(max_id=122)
+    sample = draw(task, [10] * 20_000)
+    plain = policy.assign(task, sample)
+    starts = policy.relabel(task, sample, plain, stream(0, "s", torch.arange(20_000)))[:, 0, 0]
+    assert (plain[:, 0, 0] == 0).all()
+    assert starts.min() == 0
+    assert starts.max() == 100
+    assert abs(starts.double().mean() - 50) < 1
+
+
+def test_a_bounded_level_is_never_relabelled():
+    task = VariableAssignment(num_names=60, name_tokens=2)
+    policy = Oracle(max_id=500)
+    sample = draw(task, [9] * 10)
+    plain = policy.assign(task, sample)
+    ids = policy.relabel(task, sample, plain, stream(0, "i", torch.arange(10)))
+    assert torch.equal(ids[:, 1], plain[:, 1])
+    assert not torch.equal(ids[:, 0], plain[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("task", "policy", "complaint"),
+    [
+        (Planted(), Coupled(max_id=9), "planted has no known coupling"),
+        (VariableAssignment(num_names=60), Coupled(max_id=99), "depend on the answer"),
+        (ParityScratchpad(), Coupled(max_id=9), "training samples have 11 IDs"),
+        (ParityScratchpad(), Pose(max_id=9), "too small for training samples of 23 tokens"),
+    ],
+)
+def test_what_a_policy_cannot_serve_it_refuses(task, policy, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        policy.check(task, draw(task, [10]))
+
+
+def test_coverage_counts_by_parts_of_the_range():
+    ids = torch.tensor([[[0, 1, 5, 10, 10]]])
+    assert coverage(ids, max_id=10, bins=2) == [2, 2]
+
+
+def test_sequential_counts():
+    sample = draw(ParityScratchpad(), [3])
+    assert Sequential().assign(ParityScratchpad(), sample)[0, 0].tolist() == list(range(9))

@@ -1,0 +1,233 @@
+"""A run folder: what it holds, what it refuses, and that killing it loses nothing."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+import yaml
+from helpers import TINY, execute_in
+
+from longreach.api import (
+    Coupled,
+    EvalConfig,
+    LearnedConfig,
+    Lengths,
+    OptimizerConfig,
+    ParityScratchpad,
+    RunConfig,
+    Span,
+    SparseParity,
+    TrainConfig,
+)
+from longreach.errors import BadInput, RunFailed
+from longreach.runs import Observer, RunFolder, check, load_model
+from longreach.train import list_checkpoints
+
+CONFIG = RunConfig(
+    task=ParityScratchpad(),
+    ids=Coupled(max_id=60),
+    model=TINY,
+    train=TrainConfig(
+        lengths=Span(1, 6),
+        steps=24,
+        batch_size=8,
+        log_every=4,
+        save_every=5,
+        validate_every=10,
+        optimizer=OptimizerConfig(warmup=4),
+    ),
+    evaluate=EvalConfig(lengths=Lengths((3, 6, 12)), samples=20, free_samples=8, batch_tokens=100),
+)
+
+
+def _weights(folder: RunFolder) -> bytes:
+    return list_checkpoints(folder.checkpoints)[-1].path.read_bytes()
+
+
+def test_a_run_leaves_everything_behind(tmp_path):
+    folder = execute_in(tmp_path / "run", CONFIG, seed=3)
+    assert folder.config() == CONFIG
+    info = folder.info()
+    assert info.seed == 3
+    assert info.versions["torch"] == torch.__version__
+    lines = folder.metrics()
+    assert [line["step"] for line in lines if "loss" in line] == [4, 8, 12, 16, 20, 24]
+    assert [line["step"] for line in lines if "in_distribution_em" in line] == [10, 20, 24]
+    assert [checkpoint.step for checkpoint in list_checkpoints(folder.checkpoints)][-2:] == [20, 24]
+    assert list((folder.path / "tensorboard").iterdir())
+    counts = {(score.length, score.metric): score.samples for score in folder.scores()}
+    assert counts[12, "token_em_tf"] == 20
+    assert counts[12, "token_em_free"] == 8
+    assert counts[12, "token_accuracy"] == 20 * 13  # answer tokens, the stop token among them
+    assert (folder.path / "scores.csv").read_text().count("\n") == 1 + len(folder.scores())
+    card = folder.card()
+    assert card.trained_lengths == "1..6"
+    assert card.trained_tokens == "5..15"
+    assert card.ids_supplied_by == "a rule, from the prompt"
+    assert card.stops == "at the model's own stop token"
+    assert sum(card.id_coverage) > 0
+    config, model = load_model(folder)
+    assert config == CONFIG
+    assert not model.training
+
+
+def test_batches_of_a_test_do_not_change_its_counts(tmp_path):
+    one = execute_in(tmp_path / "a", CONFIG)
+    other = execute_in(tmp_path / "b", replace(CONFIG, evaluate=replace(CONFIG.evaluate, batch_tokens=10_000)))
+    assert one.scores() == other.scores()
+
+
+def test_a_folder_that_exists_is_not_touched(tmp_path):
+    folder = execute_in(tmp_path / "run", CONFIG)
+    before = _weights(folder)
+    with pytest.raises(BadInput, match="exists: add --resume"):
+        execute_in(tmp_path / "run", CONFIG)
+    with pytest.raises(BadInput, match=r"was started with train.steps=24, now asked for 30"):
+        execute_in(tmp_path / "run", replace(CONFIG, train=replace(CONFIG.train, steps=30)), resume=True)
+    said = []
+    execute_in(tmp_path / "run", CONFIG, resume=True, observer=Observer(say=said.append))
+    assert "is finished already" in said[0]
+    assert _weights(folder) == before
+
+
+def test_stopping_and_resuming_gives_the_undisturbed_run(tmp_path):
+    whole = execute_in(tmp_path / "whole", CONFIG)
+    calls = iter(range(1000))
+    stop_at_13 = Observer(should_stop=lambda: next(calls) == 12)
+    parts = execute_in(tmp_path / "parts", CONFIG, observer=stop_at_13)
+    assert not parts.finished
+    assert [checkpoint.step for checkpoint in list_checkpoints(parts.checkpoints)][-1] == 13
+    execute_in(tmp_path / "parts", CONFIG, resume=True)
+    assert _weights(parts) == _weights(whole)
+    assert parts.scores() == whole.scores()
+    strip = lambda lines: [{k: v for k, v in line.items() if k != "samples_per_second"} for line in lines]  # noqa: E731
+    assert strip(parts.metrics()) == strip(whole.metrics())
+
+
+def test_stopping_while_testing_loses_only_the_test(tmp_path):
+    whole = execute_in(tmp_path / "whole", CONFIG)
+    calls = iter(range(1000))
+    folder = execute_in(tmp_path / "run", CONFIG, observer=Observer(should_stop=lambda: next(calls) >= 26))
+    assert not folder.finished
+    execute_in(tmp_path / "run", CONFIG, resume=True)
+    assert folder.scores() == whole.scores()
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_run_killed_at_a_random_moment_resumes_bit_for_bit(tmp_path, attempt):
+    """SIGKILL leaves no time to tidy up; the moment differs from attempt to attempt."""
+    recipe = {
+        "task": "parity_scratchpad",
+        "ids": {"name": "coupled", "max_id": 60},
+        "model": {"layers": 2, "width": 32, "heads": 2},
+        "train": {"lengths": "1..6", "steps": 400, "batch_size": 8, "save_every": 7, "validate_every": 50},
+        "evaluate": {"lengths": [3, 6], "samples": 20, "free_samples": 8},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    command = [
+        sys.executable,
+        "-m",
+        "longreach.cli.main",
+        "run",
+        str(path),
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--json",
+    ]
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+
+    def out(name):
+        return [*command, "--out", str(tmp_path / name)]
+
+    subprocess.run(out("whole"), check=True, capture_output=True, env=environment)
+    running = subprocess.Popen(out("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    checkpoints = tmp_path / "killed" / "seed-0" / "checkpoints"
+    while not list_checkpoints(checkpoints) and running.poll() is None:
+        time.sleep(0.005)
+    time.sleep(random.Random(attempt).uniform(0, 0.8))
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    assert not RunFolder(tmp_path / "killed" / "seed-0").finished
+    subprocess.run([*out("killed"), "--resume"], check=True, capture_output=True, env=environment)
+    whole, killed = (RunFolder(tmp_path / name / "seed-0") for name in ("whole", "killed"))
+    assert _weights(whole) == _weights(killed)
+    assert whole.scores() == killed.scores()
+
+
+def test_a_damaged_newest_checkpoint_costs_only_its_steps(tmp_path):
+    whole = execute_in(tmp_path / "whole", CONFIG)
+    calls = iter(range(1000))
+    folder = execute_in(tmp_path / "run", CONFIG, observer=Observer(should_stop=lambda: next(calls) == 12))
+    newest = list_checkpoints(folder.checkpoints)[-1].path
+    newest.write_bytes(newest.read_bytes()[:100])
+    said = []
+    execute_in(tmp_path / "run", CONFIG, resume=True, observer=Observer(say=said.append))
+    assert "is damaged" in said[0]
+    assert "resuming" in said[1]
+    assert _weights(folder) == _weights(whole)
+
+
+def test_a_loss_that_is_not_a_number_names_the_last_good_state(tmp_path):
+    spoilt = replace(CONFIG.train, save_every=1, optimizer=OptimizerConfig(lr=1e20, warmup=12, clip=0.0))
+    with pytest.raises(RunFailed, match=r"became (nan|inf) at step \d+; (the last good state is step|no checkpoint)"):
+        execute_in(tmp_path / "run", replace(CONFIG, train=spoilt))
+
+
+def test_selection_is_in_distribution_only(tmp_path):
+    config = replace(CONFIG, evaluate=replace(CONFIG.evaluate, select="best_in_distribution"))
+    folder = execute_in(tmp_path / "run", config)
+    scored = [c for c in list_checkpoints(folder.checkpoints) if c.score is not None]
+    assert scored
+    assert folder.card().selection == "the best checkpoint at training lengths"
+
+
+def test_axes_vary_the_task_and_impossible_cells_are_left_out(tmp_path):
+    task = SparseParity(k=Span(1, 3))
+    train = replace(CONFIG.train, lengths=Span(4, 8))
+    tests = EvalConfig(lengths=Lengths((4, 8)), axes={"k": [1, 2, 3]}, samples=16, free_samples=4)
+    said = []
+    config = replace(CONFIG, task=task, train=train, evaluate=tests)
+    folder = execute_in(tmp_path / "run", config, observer=Observer(say=said.append))
+    cells = {(score.length, score.overrides["k"]) for score in folder.scores()}
+    assert cells == {(4, "1"), (4, "2"), (8, "1"), (8, "2"), (8, "3")}
+    assert said == ["left out: sparse_parity: length 4 has 2 pairs, too few for k=3"]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"model": replace(TINY, encoding=LearnedConfig(max_id=8))}, "training IDs go up to 60, the table ends at 8"),
+        (
+            {"model": replace(TINY, encoding=LearnedConfig()), "evaluate": EvalConfig(lengths=Lengths((100,)))},
+            "position ID 101 is beyond the table, which ends at 60",
+        ),
+        ({"model": replace(TINY, width=10, heads=2)}, "rope turns 5 of 5 dimensions"),
+        ({"ids": Coupled(max_id=3)}, "training samples have 7 IDs"),
+        ({"task": SparseParity(), "evaluate": EvalConfig(lengths=Lengths((7,)))}, "must be even, got 7"),
+        ({"evaluate": EvalConfig(axes={"kk": [3]})}, "task.kk: unknown key"),
+    ],
+)
+def test_what_would_fail_after_training_is_found_before_it(change, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        check(replace(CONFIG, **change))
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path):
+    with pytest.raises(BadInput, match=r"is not a run folder: it has no config.yaml"):
+        load_model(RunFolder(tmp_path))
+    folder = execute_in(tmp_path / "run", CONFIG)
+    (folder.path / "scores.json").write_text("{")
+    with pytest.raises(BadInput, match=r"scores.json is damaged"):
+        folder.scores()
+    (folder.path / "metrics.jsonl").write_text(json.dumps({"step": 1}) + '\n{"st')
+    assert folder.metrics() == [{"step": 1}]

@@ -1,0 +1,143 @@
+"""Steps, schedules, groups, and what stops a run."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers import TINY
+
+from longreach.api import (
+    Coupled,
+    OptimizerConfig,
+    ParityScratchpad,
+    Sequential,
+    Span,
+    SparseParity,
+    TrainConfig,
+    build_model,
+)
+from longreach.errors import BadInput, RunFailed
+from longreach.train import Hooks, TrainingStream, build_optimizer, legal_lengths, train
+from longreach.train.optimizer import learning_rate
+
+
+def _hooks(**changes):
+    silent = {
+        "log": lambda step, values: None,
+        "validate": lambda step: 0.0,
+        "save": lambda step, score: None,
+        "progress": lambda step, loss: None,
+        "should_stop": lambda: False,
+    }
+    return Hooks(**{**silent, **changes})
+
+
+def _train(config, seed=0, hooks=None, model=None):
+    task = ParityScratchpad()
+    model = model or build_model(TINY, len(task.vocabulary), seed)
+    data = TrainingStream(task, Sequential(), legal_lengths(task, config.lengths), config.batch_size, seed, "cpu")
+    losses = []
+    hooks = hooks or _hooks(log=lambda step, values: losses.append(values["loss"]))
+    train(model, build_optimizer(config.optimizer, model), data, config, hooks)
+    return model, losses
+
+
+SHORT = TrainConfig(lengths=Span(1, 5), steps=6, batch_size=12, log_every=1, optimizer=OptimizerConfig(warmup=2))
+
+
+def test_accumulated_parts_give_the_gradient_of_the_whole_batch():
+    _, whole = _train(SHORT)
+    _, parts = _train(replace(SHORT, accumulate=4))
+    assert len(whole) == 6
+    torch.testing.assert_close(torch.tensor(parts), torch.tensor(whole), rtol=1e-5, atol=1e-6)
+
+
+def test_the_loss_falls():
+    _, losses = _train(replace(SHORT, steps=150, batch_size=32, optimizer=OptimizerConfig(lr=3e-3, warmup=10)))
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_bf16_autocast_keeps_fp32_weights_and_stays_close():
+    _, exact = _train(SHORT)
+    model, rough = _train(replace(SHORT, precision="bf16"))
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert rough != exact
+    torch.testing.assert_close(torch.tensor(rough), torch.tensor(exact), rtol=0.02, atol=0.02)
+
+
+def test_seeds_differ_and_repeat():
+    assert _train(SHORT, seed=1)[1] == _train(SHORT, seed=1)[1]
+    assert _train(SHORT, seed=1)[1] != _train(SHORT, seed=2)[1]
+
+
+def test_training_leaves_the_global_generator_alone():
+    before = torch.random.get_rng_state()
+    _train(SHORT)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("schedule", "middle", "last"), [("linear", 0.5, 0.0), ("cosine", 0.5, 0.0), ("constant", 1.0, 1.0)]
+)
+def test_schedules(schedule, middle, last):
+    config = OptimizerConfig(lr=1.0, warmup=100, schedule=schedule)
+    assert learning_rate(config, 0, 1100) == pytest.approx(0.01)
+    assert learning_rate(config, 99, 1100) == 1.0
+    assert learning_rate(config, 600, 1100) == pytest.approx(middle, abs=1e-3)
+    assert learning_rate(config, 1099, 1100) == pytest.approx(last, abs=2e-3)
+
+
+def test_only_matrices_decay():
+    model = build_model(TINY, 7, 0)
+    decayed, others = build_optimizer(OptimizerConfig(weight_decay=0.3), model).param_groups
+    names = {id(p): name for name, p in model.named_parameters()}
+    assert decayed["weight_decay"] == 0.3
+    assert others["weight_decay"] == 0.0
+    assert {names[id(p)].rsplit(".", 1)[1] for p in decayed["params"]} == {"weight"}
+    assert all("embed" not in names[id(p)] and "norm" not in names[id(p)] for p in decayed["params"])
+    assert len(decayed["params"]) + len(others["params"]) == len(names)
+
+
+def test_a_loss_that_is_not_finite_stops_before_anything_is_saved():
+    saved = []
+    task = ParityScratchpad()
+    model = build_model(TINY, len(task.vocabulary), 0)
+    # a rate that overflows fp32 within a few steps
+    config = replace(SHORT, steps=50, save_every=1, optimizer=OptimizerConfig(lr=1e20, warmup=0, clip=0.0))
+    with pytest.raises(RunFailed, match=r"became (nan|inf) at step \d+"):
+        _train(config, hooks=_hooks(save=lambda step, score: saved.append(_finite(model))), model=model)
+    assert all(saved)
+
+
+def _finite(model):
+    return all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+def test_asking_to_stop_saves_and_ends():
+    saved = []
+    asked = iter([False, False, True])
+    hooks = _hooks(save=lambda step, score: saved.append(step), should_stop=lambda: next(asked))
+    task = ParityScratchpad()
+    model = build_model(TINY, len(task.vocabulary), 0)
+    data = TrainingStream(task, Sequential(), (1, 2), 4, 0, "cpu")
+    finished = train(model, build_optimizer(SHORT.optimizer, model), data, replace(SHORT, batch_size=4), hooks)
+    assert not finished
+    assert saved == [3]
+
+
+def test_every_legal_length_is_drawn_and_no_other():
+    task = SparseParity(k=Span(1, 3))
+    lengths = legal_lengths(task, Span(19, 31))
+    assert lengths == (20, 22, 24, 26, 28, 30)
+    data = TrainingStream(task, Coupled(max_id=50), lengths, 600, 0, "cpu")
+    drawn = data.batch(0).sample.length
+    assert sorted(set(drawn.tolist())) == list(lengths)
+    assert not torch.equal(data.batch(1).sample.tokens, data.batch(0).sample.tokens)
+    with pytest.raises(BadInput, match=r"no length in 7 is possible: .*must be even"):
+        legal_lengths(task, Span(7, 7))
+
+
+def test_the_first_loss_is_that_of_guessing():
+    _, losses = _train(SHORT)
+    assert losses[0] == pytest.approx(math.log(6), abs=0.1)  # six tokens
