@@ -10,20 +10,20 @@ METRIC_NAMES = {
 }
 
 
-def score_table(groups: list[Group], title: str, most_lengths: int = 8) -> Table:
+def score_table(groups: list[Group], title: str, most_lengths: int = 6) -> Table:
     """One row per variant and setting: median over seeds by length, and how far it reaches."""
     lengths = _spread(sorted({length for group in groups for length in group.middle()}), most_lengths)
     several = any(len(group.curves) > 1 for group in groups)
     caption = METRIC_NAMES[groups[0].metric] + ("; median over seeds (worst)" if several else "")
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
-    table.add_column("variant")
+    table.add_column("variant", no_wrap=True)
     if any(group.setting for group in groups):
         table.add_column("setting")
     for length in lengths:
         trained = all(length <= group.trained_to for group in groups)
         table.add_column(f"{length}{'*' if trained else ''}", justify="right")
     for threshold in THRESHOLDS:
-        table.add_column(f"reach@{threshold}", justify="right")
+        table.add_column(f"reach@{threshold}", justify="right", no_wrap=True)
     for group in groups:
         middle, worst = group.middle(), group.worst()
         cells = [group.variant, *([group.setting] if any(g.setting for g in groups) else [])]

@@ -1,0 +1,23 @@
+"""Runs: recipes, folders, and what turns the one into the other."""
+
+from longreach.runs.execute import Observer, check, choose_device, execute, load_model
+from longreach.runs.folder import RunFolder, RunInfo, find_runs, gather_info
+from longreach.runs.recipe import Recipe, RunConfig, find_recipe, load_recipe, parse_recipe, shipped_recipes
+
+__all__ = [
+    "Observer",
+    "Recipe",
+    "RunConfig",
+    "RunFolder",
+    "RunInfo",
+    "check",
+    "choose_device",
+    "execute",
+    "find_recipe",
+    "find_runs",
+    "gather_info",
+    "load_model",
+    "load_recipe",
+    "parse_recipe",
+    "shipped_recipes",
+]

@@ -1,0 +1,221 @@
+"""One run from start to end: check, train, test, save."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from longreach.config import to_plain
+from longreach.errors import BadInput, RunFailed
+from longreach.evaluate import cells, evaluate, judge, make_card, total_samples
+from longreach.model import Transformer, build_model
+from longreach.runs.folder import RunFolder, RunInfo
+from longreach.runs.recipe import RunConfig
+from longreach.seeding import stream
+from longreach.tasks import Sample, Task
+from longreach.train import (
+    Checkpoint,
+    Hooks,
+    TrainingStream,
+    build_optimizer,
+    legal_lengths,
+    list_checkpoints,
+    load_checkpoint,
+    newest_intact,
+    prune,
+    save_checkpoint,
+    train,
+)
+
+_VALIDATION_SAMPLES = 256
+
+
+@dataclass(frozen=True)
+class Observer:
+    """How a run tells what it is doing.  The defaults tell nobody."""
+
+    phase: Callable[[str, int], Callable[[int, str], None]] = lambda title, total: lambda done, note: None
+    """Begin a phase of so many units; the answer is called with the units done and a short note."""
+    say: Callable[[str], None] = lambda line: None
+    should_stop: Callable[[], bool] = lambda: False
+
+
+def choose_device(device: str) -> str:
+    """`auto` takes a GPU where there is one."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInput(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def check(config: RunConfig) -> None:
+    """Find out before training starts what would go wrong after it."""
+    lengths = legal_lengths(config.task, config.train.lengths)
+    config.ids.check(config.task, _look(config.task, max(lengths)))
+    model = _new_model(config, seed=0, device="cpu")
+    model.check_ids(config.ids.assign(config.task, _look(config.task, max(lengths))))
+    if config.ids.max_id and model.encoding.largest_id is not None and config.ids.max_id > model.encoding.largest_id:
+        raise BadInput(f"training IDs go up to {config.ids.max_id}, the table ends at {model.encoding.largest_id}")
+    for cell in {cell.length: cell for cell in cells(config.task, config.evaluate)[0]}.values():
+        model.check_ids(config.ids.assign(cell.task, _look(cell.task, cell.length)))
+
+
+def execute(
+    config: RunConfig, folder: RunFolder, info: RunInfo, device: str, resume: bool = False, observer: Observer | None = None
+) -> bool:
+    """Train and test one seed in its folder; False if interrupted, with everything saved for a resume."""
+    observer = observer or Observer()
+    if folder.path.exists() and resume and (folder.path / "config.yaml").exists():
+        _refuse_other_config(folder, config)
+        if folder.finished:
+            observer.say(f"{folder.path} is finished already")
+            return True
+    else:
+        check(config)
+        folder.create(config, info)
+    model = _new_model(config, info.seed, device)
+    if not _train(config, folder, info.seed, model, device, observer):
+        return False
+    return _test(config, folder, info.seed, model, device, observer)
+
+
+def _train(
+    config: RunConfig, folder: RunFolder, seed: int, model: Transformer, device: str, observer: Observer
+) -> bool:
+    from torch.utils.tensorboard import SummaryWriter  # takes a second to import
+
+    optimizer = build_optimizer(config.train.optimizer, model)
+    start = newest_intact(folder.checkpoints, warn=observer.say)
+    step = 0
+    if start is not None:
+        load_checkpoint(start, model, optimizer)
+        step = start.step
+        observer.say(f"resuming {folder.path} at step {step}")
+    folder.forget_after(step)
+    if step >= config.train.steps:
+        return True
+    if config.train.compile:
+        model.compile()
+    lengths = legal_lengths(config.task, config.train.lengths)
+    data = TrainingStream(config.task, config.ids, lengths, config.train.batch_size, seed, device)
+    report = observer.phase(f"train {_label(folder)}", config.train.steps)
+    report(step, "")
+    with SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1) as board:
+
+        def log(done: int, values: dict[str, float]) -> None:
+            folder.log(done, values)
+            for name, value in values.items():
+                board.add_scalar(name, value, done)
+
+        def validate(done: int) -> float:
+            score = _validate(config, model, seed, device)
+            log(done, {"in_distribution_em": score})
+            return score
+
+        def save(done: int, score: float | None) -> None:
+            save_checkpoint(folder.checkpoints, done, model, optimizer, score)
+            prune(folder.checkpoints, config.train.keep_last)
+
+        hooks = Hooks(
+            log=log,
+            validate=validate,
+            save=save,
+            progress=lambda done, loss: report(done, f"loss {loss:.3g}"),
+            should_stop=observer.should_stop,
+        )
+        try:
+            return train(model, optimizer, data, config.train, hooks, start_step=step)
+        except RunFailed as error:
+            raise RunFailed(f"{folder.path}: {error}; {_last_good(folder)}") from error
+
+
+class _StopTesting(Exception):
+    """Asked to stop between two batches of a test."""
+
+
+def _test(config: RunConfig, folder: RunFolder, seed: int, model: Transformer, device: str, observer: Observer) -> bool:
+    load_checkpoint(_selected(folder, config), model)
+    report = observer.phase(f"test {_label(folder)}", total_samples(config.task, config.evaluate))
+    for line in cells(config.task, config.evaluate)[1]:
+        observer.say(f"left out: {line}")
+
+    def progress(done: int, note: str) -> None:
+        report(done, note)
+        if observer.should_stop():
+            raise _StopTesting
+
+    try:
+        scores = evaluate(model, config.task, config.ids, config.evaluate, seed, device, progress)
+    except _StopTesting:
+        return False
+    lengths = legal_lengths(config.task, config.train.lengths)
+    folder.save_results(scores, make_card(config.task, config.ids, lengths, config.evaluate))
+    return True
+
+
+def load_model(folder: RunFolder, device: str = "cpu") -> tuple[RunConfig, Transformer]:
+    """A trained model and the configuration it was trained under."""
+    config = folder.config()
+    model = _new_model(config, seed=0, device=device)
+    load_checkpoint(_selected(folder, config), model)
+    return config, model.eval()
+
+
+def _selected(folder: RunFolder, config: RunConfig) -> Checkpoint:
+    checkpoints = list_checkpoints(folder.checkpoints)
+    if not checkpoints:
+        raise BadInput(f"{folder.path} has no checkpoint yet")
+    if config.evaluate.select == "last":
+        return checkpoints[-1]
+    return max((c for c in checkpoints if c.score is not None), key=lambda c: (c.score, c.step))
+
+
+@torch.no_grad()
+def _validate(config: RunConfig, model: Transformer, seed: int, device: str) -> float:
+    """Share of exact answers at training lengths, on samples that training does not draw."""
+    lengths = torch.tensor(legal_lengths(config.task, config.train.lengths), device=device)
+    draws = stream(seed, "validate", torch.arange(_VALIDATION_SAMPLES, device=device))
+    length = lengths[draws.below("length", len(lengths), 1)[:, 0]]
+    sample = config.task.sample(length, draws.child("task"), int(lengths.max()))
+    judged = judge(model, sample, config.ids.assign(config.task, sample))
+    return float(judged.exact.float().mean())
+
+
+def _new_model(config: RunConfig, seed: int, device: str) -> Transformer:
+    levels = config.ids.levels(config.task)
+    return build_model(config.model, len(config.task.vocabulary), seed, levels, config.ids.max_id, device)
+
+
+def _look(task: Task, length: int) -> Sample:
+    numbers = torch.arange(2)
+    return task.sample(torch.full_like(numbers, length), stream(0, "look", numbers), length)
+
+
+def _refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
+    stored, asked = to_plain(folder.config()), to_plain(config)
+    for path, (old, new) in _differences(stored, asked).items():
+        raise BadInput(f"{folder.path} was started with {path}={old}, now asked for {new}: choose another --out")
+
+
+def _differences(old: object, new: object, path: str = "") -> dict[str, tuple[object, object]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        found: dict[str, tuple[object, object]] = {}
+        for key in [*old, *(key for key in new if key not in old)]:
+            found |= _differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+        return found
+    return {} if old == new else {path: (old, new)}
+
+
+def _last_good(folder: RunFolder) -> str:
+    checkpoints = list_checkpoints(folder.checkpoints)
+    if not checkpoints:
+        return "no checkpoint had been saved before; try a lower train.optimizer.lr"
+    return f"the last good state is step {checkpoints[-1].step} in {folder.checkpoints}"
+
+
+def _label(folder: RunFolder) -> str:
+    return "/".join(Path(folder.path).parts[-2:])

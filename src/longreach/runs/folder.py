@@ -1,0 +1,161 @@
+"""The run folder: one per seed, holding all that is needed to trust, repeat, resume and report a run.
+
+    config.yaml        the whole configuration, defaults written out
+    run.json           recipe, variant, seed, versions, device, commit
+    metrics.jsonl      one line per logged step; TensorBoard's files lie beside it in tensorboard/
+    checkpoints/       step-N.safetensors with step-N.json
+    scores.json, .csv  counts per cell          card.json   the information card
+"""
+
+import json
+import platform
+import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from longreach.config import build, dump_yaml, read_yaml, to_plain
+from longreach.errors import BadInput, RunFailed
+from longreach.evaluate import Card, Score, from_json, to_csv, to_json
+from longreach.files import write_atomically
+from longreach.runs.recipe import RunConfig
+from longreach.version import PACKAGE, __version__
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """Where a run came from."""
+
+    recipe: str
+    variant: str
+    seed: int
+    device: str
+    versions: dict[str, str]
+    commit: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "scores.json").exists()
+
+    def create(self, config: RunConfig, info: RunInfo) -> None:
+        if self.path.exists() and any(self.path.iterdir()):
+            raise BadInput(f"{self.path} exists: add --resume to continue it, or choose another --out")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            # the config comes last: a folder that has one is complete
+            self._write_json("run.json", asdict(info))
+            write_atomically(self.path / "config.yaml", dump_yaml(to_plain(config)).encode())
+        except OSError as error:
+            raise RunFailed(f"cannot write to {self.path}: {error.strerror}") from error
+
+    def config(self) -> RunConfig:
+        path = self.path / "config.yaml"
+        if not path.is_file():
+            raise BadInput(f"{self.path} is not a run folder: it has no config.yaml")
+        return build(RunConfig, read_yaml(path))
+
+    def info(self) -> RunInfo:
+        return RunInfo(**self._read_json("run.json"))
+
+    def log(self, step: int, values: dict[str, float]) -> None:
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")
+
+    def forget_after(self, step: int) -> None:
+        """Drop metrics of steps that a resumed run will do again."""
+        path = self.path / "metrics.jsonl"
+        if path.exists():
+            kept = [json.dumps(line) for line in self.metrics() if line["step"] <= step]
+            write_atomically(path, "".join(line + "\n" for line in kept).encode())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All whole lines; the last one may have been cut by a crash."""
+        lines = []
+        path = self.path / "metrics.jsonl"
+        for line in path.read_text().splitlines() if path.exists() else []:
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                break
+        return lines
+
+    def save_results(self, scores: list[Score], card: Card) -> None:
+        try:
+            self._write_json("card.json", asdict(card))
+            write_atomically(self.path / "scores.csv", to_csv(scores).encode())
+            self._write_json("scores.json", to_json(scores))  # last: it marks the run as finished
+        except OSError as error:
+            raise RunFailed(f"could not save the scores to {self.path}: {error.strerror}") from error
+
+    def scores(self) -> list[Score]:
+        return from_json(self._read_json("scores.json"))
+
+    def card(self) -> Card:
+        return Card(**self._read_json("card.json"))
+
+    def _write_json(self, name: str, content: object) -> None:
+        write_atomically(self.path / name, (json.dumps(content, indent=1) + "\n").encode())
+
+    def _read_json(self, name: str) -> Any:
+        try:
+            return json.loads((self.path / name).read_text())
+        except OSError as error:
+            raise BadInput(f"{self.path} has no readable {name}: {error.strerror}") from error
+        except ValueError as error:
+            raise BadInput(f"{self.path / name} is damaged: {error}") from error
+
+
+def find_runs(path: Path) -> Iterator[RunFolder]:
+    """The run folders at or below a path, in order."""
+    if not path.exists():
+        raise BadInput(f"there is no {path}")
+    for config in sorted(path.rglob("config.yaml")):
+        yield RunFolder(config.parent)
+
+
+def gather_info(recipe: str, title: str, variant: str, seed: int, device: str) -> RunInfo:
+    return RunInfo(recipe, variant, seed, _device_name(device), _versions(), _commit(), title)
+
+
+def _versions() -> dict[str, str]:
+    found = {"longreach": __version__, "python": platform.python_version()}
+    for package in ("torch", "numpy", "safetensors"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def _device_name(device: str) -> str:
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu ({torch.get_num_threads()} threads)"
+
+
+def _commit() -> str:
+    """The commit of the checkout the package runs from, with + if it was changed; empty outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        try:
+            done = subprocess.run(["git", *arguments], cwd=PACKAGE, capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    head = git("rev-parse", "--short=12", "HEAD")
+    return head + ("+" if head and git("status", "--porcelain", "--untracked-files=no", "--", ".") else "")

@@ -1,0 +1,102 @@
+"""A recipe: one run, or several variants that differ only in what each of them names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from longreach.config import build, merge, read_yaml
+from longreach.errors import BadInput
+from longreach.evaluate import EvalConfig
+from longreach.model import ModelConfig
+from longreach.positions.ids import IdPolicy, Sequential
+from longreach.registry import nearest
+from longreach.tasks import Task
+from longreach.train import TrainConfig
+from longreach.version import PACKAGE
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that decides the result of a run, but for the seed's number."""
+
+    task: Task
+    """What is asked."""
+    ids: IdPolicy = field(default_factory=Sequential)
+    """Where tokens stand."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The transformer."""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """How it trains."""
+    evaluate: EvalConfig = field(default_factory=EvalConfig)
+    """What it is asked afterwards."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A named set of runs."""
+
+    name: str
+    title: str
+    about: str
+    seeds: tuple[int, ...]
+    variants: dict[str, RunConfig]
+    """By name; a recipe without variants has one with an empty name."""
+
+
+_HEAD = ("title", "about", "seeds", "first_seed", "variants")
+
+
+def load_recipe(name_or_path: str, changes: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe of ours by its name, or any by its path; `changes` go on top of every variant."""
+    path = find_recipe(name_or_path)
+    return parse_recipe(path.stem, read_yaml(path), changes or {})
+
+
+def parse_recipe(name: str, content: Mapping[str, Any], changes: Mapping[str, Any]) -> Recipe:
+    content = merge(content, {key: value for key, value in changes.items() if key in _HEAD})
+    seeds, first = content.get("seeds", 1), content.get("first_seed", 0)
+    if type(seeds) is not int or seeds < 1 or type(first) is not int or first < 0:
+        raise BadInput(f"{name}: seeds must be a number from 1 and first_seed one from 0, got {seeds!r} and {first!r}")
+    variants = content.get("variants", {"": {}})
+    if not isinstance(variants, Mapping) or not variants:
+        raise BadInput(f"{name}: variants must be a mapping from names to settings")
+    base = {key: value for key, value in content.items() if key not in _HEAD}
+    overrides = {key: value for key, value in changes.items() if key not in _HEAD}
+    built = {}
+    for variant, own in variants.items():
+        settings = merge(merge(base, own or {}), overrides)
+        built[_check_name(str(variant))] = build(RunConfig, settings)
+    return Recipe(
+        name=name,
+        title=str(content.get("title", name)),
+        about=" ".join(str(content.get("about", "")).split()),
+        seeds=tuple(range(first, first + seeds)),
+        variants=built,
+    )
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """Our recipes: beside the package in a wheel, at the top of the project in a checkout."""
+    for folder in (PACKAGE / "recipes", PACKAGE.parents[1] / "recipes"):
+        if folder.is_dir():
+            return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return {}
+
+
+def find_recipe(name_or_path: str) -> Path:
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        if not path.is_file():
+            raise BadInput(f"there is no recipe file {path}")
+        return path
+    shipped = shipped_recipes()
+    if name_or_path not in shipped:
+        raise BadInput(f"unknown recipe {name_or_path!r}{nearest(name_or_path, shipped)}")
+    return shipped[name_or_path]
+
+
+def _check_name(variant: str) -> str:
+    if variant and (not variant.replace("_", "").replace("-", "").replace(" ", "").isalnum()):
+        raise BadInput(f"a variant's name becomes a folder: letters, digits, - and _ only, got {variant!r}")
+    return variant
