@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.json:
         print(json.dumps(rows))
         return 0
-    out.print(score_table(group(results, headline_metric(results)), str(args.run)))
+    out.print(score_table(group(results, headline_metric(results)), str(args.run), out.width))
     return 0
 
 

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.json:
         print(json.dumps({"title": report.title, "runs": len(results), "unfinished": len(unfinished), **paths}))
         return 0
-    out.print(score_table(report.groups, report.title))
+    out.print(score_table(report.groups, report.title, out.width))
     for name, path in paths.items():
         out.print(f"{name:5} {path}", markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         paths = {"png": str(report.png), "html": str(report.html), "csv": str(report.csv)}
         print(json.dumps({"recipe": recipe.name, "folder": str(folder), "results": rows, **paths}))
         return 0
-    out.print(score_table(report.groups, recipe.title))
+    out.print(score_table(report.groups, recipe.title, out.width))
     for name, path in (("figure", report.png), ("page", report.html), ("scores", report.csv)):
         out.print(f"{name:7} {path}", markup=False, highlight=False, soft_wrap=True)
     return 0

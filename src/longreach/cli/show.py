@@ -5,12 +5,14 @@ import json
 
 import torch
 from rich.table import Table
+from torch import Tensor
 
 from longreach.cli.console import out
 from longreach.cli.flags import task_settings
 from longreach.config import build_part
+from longreach.errors import BadInput
 from longreach.seeding import stream
-from longreach.tasks import Task
+from longreach.tasks import Sample, Task
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -32,7 +34,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     sample = task.sample(torch.tensor([args.length]), stream(args.seed, "show", torch.arange(1)), args.length)
     size = int(sample.num_tokens[0])
     words = task.words(sample.tokens[0, :size].tolist())
-    needs = task.depends_on(sample)[0, :size, :size]
+    needs, sparsity = _dependencies(task, sample, args.length)
     ids = {}
     if task.coupling_levels:
         for form in ("published", "aligned"):
@@ -48,20 +50,34 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
             "prompt_tokens": prompt,
             "answer": words[prompt:],
             "coupled_ids": ids,
-            "depends_on": {str(i): needs[i].nonzero()[:, 0].tolist() for i in range(prompt, size)},
-            "sparsity": task.sparsity(args.length),
+            "depends_on": None if needs is None else {str(i): _places(needs, i) for i in range(prompt, size)},
+            "sparsity": sparsity,
         }
         print(json.dumps(result))
         return 0
     out.print(
         f"{' '.join(words[:prompt])}  ->  {' '.join(words[prompt:])}", markup=False, highlight=False, soft_wrap=True
     )
-    table = Table(caption=f"an answer token depends on at most {task.sparsity(args.length)} earlier tokens")
+    unknown = "the task does not say what its answers depend on"
+    table = Table(caption=unknown if needs is None else f"an answer token depends on at most {sparsity} earlier tokens")
     for column in ("index", "token", "role", *ids, "depends on"):
         table.add_column(column, justify="right" if column == "index" or column in ids else "left")
     for index, word in enumerate(words):
-        on = ", ".join(f"{words[j]}@{j}" for j in needs[index].nonzero()[:, 0].tolist())
+        on = "" if needs is None else ", ".join(f"{words[j]}@{j}" for j in _places(needs, index))
         role = "answer" if bool(sample.answer[0, index]) else "prompt"
         table.add_row(str(index), word, role, *(str(row[index]) for row in ids.values()), on)
     out.print(table)
     return 0
+
+
+def _dependencies(task: Task, sample: Sample, length: int) -> tuple[Tensor | None, int | None]:
+    """What each token depends on, and at most how many; nothing where the task does not say."""
+    size = int(sample.num_tokens[0])
+    try:
+        return task.depends_on(sample)[0, :size, :size], task.sparsity(length)
+    except BadInput:
+        return None, None
+
+
+def _places(needs: Tensor, index: int) -> list[int]:
+    return [int(place) for place in needs[index].nonzero()[:, 0]]

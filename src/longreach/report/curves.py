@@ -1,5 +1,6 @@
 """From run folders to curves: one per variant, setting and seed."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,4 +129,4 @@ def _setting(score: Score) -> str:
 
 def _numeric(setting: str) -> list[tuple[int, str]]:
     """Sort k=8 before k=12."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in setting.replace(",", "=").split("=")]
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", setting)]

@@ -10,18 +10,24 @@ METRIC_NAMES = {
 }
 
 
-def score_table(groups: list[Group], title: str, most_lengths: int = 6) -> Table:
-    """One row per variant and setting: median over seeds by length, and how far it reaches."""
-    lengths = _spread(sorted({length for group in groups for length in group.middle()}), most_lengths)
+def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
+    """One row per variant and setting: median over seeds by length, and how far it reaches.
+
+    Of the lengths as many are shown as fit into the width, the first and the last among them.
+    """
     several = any(len(group.curves) > 1 for group in groups)
+    names = [[group.variant[:16], group.setting, *(reach_text(group, p) for p in THRESHOLDS)] for group in groups]
+    taken = sum(3 + max(len(text) for text in column) for column in zip(*names, strict=True)) + 4
+    most = max(2, (width - taken) // (14 if several else 8))
+    lengths = _spread(sorted({length for group in groups for length in group.middle()}), most)
     caption = METRIC_NAMES[groups[0].metric] + ("; median over seeds (worst)" if several else "")
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
-    table.add_column("variant", no_wrap=True)
+    table.add_column("variant", overflow="fold")
     if any(group.setting for group in groups):
-        table.add_column("setting")
+        table.add_column("setting", no_wrap=True)
     for length in lengths:
         trained = all(length <= group.trained_to for group in groups)
-        table.add_column(f"{length}{'*' if trained else ''}", justify="right")
+        table.add_column(f"{length}{'*' if trained else ''}", justify="right", no_wrap=True)
     for threshold in THRESHOLDS:
         table.add_column(f"reach@{threshold}", justify="right", no_wrap=True)
     for group in groups:
@@ -45,7 +51,7 @@ def reach_text(group: Group, threshold: float) -> str:
     times = [f"{value / group.trained_to:.3g}x" for value in reaches]
     if reaches[0] == reaches[-1]:
         return f"{reaches[0]} ({times[0]})"
-    return f"{reaches[0]}..{reaches[-1]} ({times[0]}..{times[-1]})"
+    return f"{reaches[0]}..{reaches[-1]} ({times[0]} up)"
 
 
 def _spread(lengths: list[int], most: int) -> list[int]:

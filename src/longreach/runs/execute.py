@@ -65,7 +65,12 @@ def check(config: RunConfig) -> None:
 
 
 def execute(
-    config: RunConfig, folder: RunFolder, info: RunInfo, device: str, resume: bool = False, observer: Observer | None = None
+    config: RunConfig,
+    folder: RunFolder,
+    info: RunInfo,
+    device: str,
+    resume: bool = False,
+    observer: Observer | None = None,
 ) -> bool:
     """Train and test one seed in its folder; False if interrupted, with everything saved for a resume."""
     observer = observer or Observer()

@@ -1,14 +1,15 @@
 """The run folder: one per seed, holding all that is needed to trust, repeat, resume and report a run.
 
-    config.yaml        the whole configuration, defaults written out
-    run.json           recipe, variant, seed, versions, device, commit
-    metrics.jsonl      one line per logged step; TensorBoard's files lie beside it in tensorboard/
-    checkpoints/       step-N.safetensors with step-N.json
-    scores.json, .csv  counts per cell          card.json   the information card
+config.yaml        the whole configuration, defaults written out
+run.json           recipe, variant, seed, versions, device, commit
+metrics.jsonl      one line per logged step; TensorBoard's files lie beside it in tensorboard/
+checkpoints/       step-N.safetensors with step-N.json
+scores.json, .csv  counts per cell          card.json   the information card
 """
 
 import json
 import platform
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -123,8 +124,13 @@ def find_runs(path: Path) -> Iterator[RunFolder]:
     """The run folders at or below a path, in order."""
     if not path.exists():
         raise BadInput(f"there is no {path}")
-    for config in sorted(path.rglob("config.yaml")):
+    for config in sorted(path.rglob("config.yaml"), key=_natural):
         yield RunFolder(config.parent)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """K4 before K12, seed-9 before seed-10."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", str(path))]
 
 
 def gather_info(recipe: str, title: str, variant: str, seed: int, device: str) -> RunInfo:

@@ -100,9 +100,9 @@ class VariableAssignment(Task):
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         most = min(self.hops.high, max_length)
         hops = self.hops.draw(draws, "hops", at_most=length)
-        chain = draws.bits("chain", self.num_names).argsort(1)[:, : most + 1]
+        chain = _smallest(draws.bits("chain", self.num_names), most + 1)
         beyond = torch.arange(max_length, device=length.device) >= length[:, None]
-        place = draws.bits("place", max_length).masked_fill(beyond, _LAST).argsort(1)[:, :most]
+        place = _smallest(draws.bits("place", max_length).masked_fill(beyond, _LAST), most)
         width = self.max_tokens(max_length)
         return self._assemble(length, max_length, hops, chain, place, draws.child("distractors"), width)
 
@@ -127,7 +127,7 @@ class VariableAssignment(Task):
         # names outside the chain, in random order; the one at index p is the left side of distractor p
         keys = draws.bits("names", self.num_names)
         taken = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, chain, used)
-        others = keys.masked_fill(taken, _LAST).argsort(1)[:, : max_length + 1]
+        others = _smallest(keys.masked_fill(taken, _LAST), max_length + 1)
         left = others[:, :max_length]
 
         # a distractor points at another outside name, or into the chain
@@ -254,6 +254,11 @@ class VariableAssignment(Task):
         powers = [self._symbols**place for place in reversed(range(self.name_tokens))]
         symbols = torch.stack([names // power % self._symbols for power in powers], dim=2)
         return _FIRST_SYMBOL + symbols.flatten(1)
+
+
+def _smallest(keys: Int[Tensor, "b n"], count: int) -> Int[Tensor, "b {count}"]:
+    """Indices of the smallest keys, in their order: `count` distinct indices at random."""
+    return keys.topk(count, dim=1, largest=False).indices
 
 
 def _letters(number: int) -> str:
