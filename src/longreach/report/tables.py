@@ -18,11 +18,11 @@ def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
     several = any(len(group.curves) > 1 for group in groups)
     names = [[group.variant[:16], group.setting, *(reach_text(group, p) for p in THRESHOLDS)] for group in groups]
     taken = sum(3 + max(len(text) for text in column) for column in zip(*names, strict=True)) + 4
-    most = max(2, (width - taken) // (14 if several else 8))
+    most = max(1, (width - taken) // (14 if several else 8))
     lengths = _spread(sorted({length for group in groups for length in group.middle()}), most)
     caption = METRIC_NAMES[groups[0].metric] + ("; median over seeds (worst)" if several else "")
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
-    table.add_column("variant", overflow="fold")
+    table.add_column("variant", overflow="fold", min_width=12)
     if any(group.setting for group in groups):
         table.add_column("setting", no_wrap=True)
     for length in lengths:
@@ -46,16 +46,15 @@ def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
 
 
 def reach_text(group: Group, threshold: float) -> str:
-    """`160 (8x)`; with several seeds the worst and the best."""
-    reaches = sorted(group.reaches(threshold))
-    times = [f"{value / group.trained_to:.3g}x" for value in reaches]
-    if reaches[0] == reaches[-1]:
-        return f"{reaches[0]} ({times[0]})"
-    return f"{reaches[0]}..{reaches[-1]} ({times[0]} up)"
+    """`160 (8x)`, or `80..160 (4x..8x)` from the worst seed to the best."""
+    lengths = sorted(group.reaches(threshold))
+    ends = list(dict.fromkeys((lengths[0], lengths[-1])))
+    times = "..".join(f"{length / group.trained_to:.3g}x" for length in ends)
+    return f"{'..'.join(map(str, ends))} ({times})"
 
 
 def _spread(lengths: list[int], most: int) -> list[int]:
-    """At most so many of the lengths, the first and the last among them."""
-    if len(lengths) <= most:
-        return lengths
+    """At most so many of the lengths, the last and, if there is room, the first among them."""
+    if most == 1 or len(lengths) <= most:
+        return lengths[-most:]
     return [lengths[round(i * (len(lengths) - 1) / (most - 1))] for i in range(most)]

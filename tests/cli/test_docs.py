@@ -1,0 +1,107 @@
+"""The README and the docs do what they say: their commands run, their code works, their links lead somewhere.
+
+Training is cut to a few steps here; everything else is as printed.
+"""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from longreach.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+SHORT = ["--train.steps", "3", "--train.save_every", "3", "--evaluate.samples", "4", "--evaluate.free_samples", "2"]
+SHORT += ["--evaluate.lengths", "4,8"]
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+
+
+def _commands(page: Path) -> list[list[str]]:
+    lines = [line for block in _blocks(page, "console") for line in block.splitlines() if line.startswith("$ ")]
+    return [shlex.split(line[2:], comments=True) for line in lines]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _commands(page)], ids=lambda page: page.name)
+def test_every_command_runs(page, tmp_path, monkeypatch, capsys):
+    for folder in ("examples", "recipes"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    done = set()
+    for command in _commands(page):
+        assert command[0] == "longreach"
+        arguments = command[1:]
+        if arguments[0] == "run":
+            arguments += [*SHORT, "--device", "cpu"]
+        for needed in [word for word in arguments if word.startswith("runs/demo") and not Path(word).exists()]:
+            assert needed == "runs/demo" or "docs" in str(page), needed
+        if not Path("runs/demo").exists() and any(word.startswith("runs/demo/") for word in arguments):
+            assert main(["run", "demo", "--out", "runs/demo", *SHORT, "--device", "cpu"]) == 0
+        assert main(arguments) == 0, shlex.join(command)
+        done.add(arguments[0])
+    assert done
+    capsys.readouterr()
+
+
+def test_the_example_of_a_run_works(tmp_path, monkeypatch, capsys):
+    (code,) = (block for block in _blocks(ROOT / "README.md", "python") if "scores = run(" in block)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code.replace("steps=300", "steps=3"), "README.md", "exec"), {})
+    assert "reach@0.9: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("file", "name"), [("my_task.py", "CopyDigits"), ("my_ids.py", "RandomStride")])
+def test_the_classes_of_the_readme_are_those_of_the_examples_and_fit_in_20_lines(file, name):
+    (shown,) = (block for block in _blocks(ROOT / "README.md", "python") if f"class {name}" in block)
+    definition = shown[shown.index("@dataclass") :]
+    assert definition in (ROOT / "examples" / file).read_text()
+    assert len([line for line in shown.splitlines() if line.strip()]) <= 20
+
+
+def test_the_example_task_and_policy_work_together(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from helpers import TINY, answer_of, draw
+
+    from examples.my_ids import RandomStride
+    from examples.my_task import CopyDigits
+    from longreach.api import build_model
+    from longreach.decode import generate
+    from longreach.seeding import stream
+
+    task, policy = CopyDigits(), RandomStride(max_stride=5)
+    sample = draw(task, [3, 6])
+    assert [task.solve(sample, row) for row in range(2)] == [answer_of(sample, row) for row in range(2)]
+    plain = policy.assign(task, sample)
+    strides = policy.relabel(task, sample, plain, stream(0, "x", sample.length)).diff(dim=2)
+    assert ((strides >= 1) & (strides <= 5)).all()
+    generate(build_model(TINY, len(task.vocabulary), 0), task, policy, sample)
+
+
+def test_the_ten_lines_stand_in_the_examples():
+    (shown,) = (block for block in _blocks(ROOT / "README.md", "python") if "scores = run(" in block)
+    assert shown[shown.index("config = ") :] in (ROOT / "examples" / "ten_lines.py").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_make_targets_that_the_docs_name_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M))
+    for page in PAGES:
+        assert set(re.findall(r"^make ([a-z-]+)", page.read_text(), flags=re.M)) <= targets
+
+
+def test_every_package_folder_has_its_page():
+    index = (ROOT / "docs" / "index.md").read_text()
+    for folder in (ROOT / "src" / "longreach").iterdir():
+        if (folder / "__init__.py").exists():
+            assert f"`{folder.name}/`" in index
