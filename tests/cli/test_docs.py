@@ -38,10 +38,6 @@ def test_every_command_runs(page, tmp_path, monkeypatch, capsys):
         arguments = command[1:]
         if arguments[0] == "run":
             arguments += [*SHORT, "--device", "cpu"]
-        for needed in [word for word in arguments if word.startswith("runs/demo") and not Path(word).exists()]:
-            assert needed == "runs/demo" or "docs" in str(page), needed
-        if not Path("runs/demo").exists() and any(word.startswith("runs/demo/") for word in arguments):
-            assert main(["run", "demo", "--out", "runs/demo", *SHORT, "--device", "cpu"]) == 0
         assert main(arguments) == 0, shlex.join(command)
         done.add(arguments[0])
     assert done

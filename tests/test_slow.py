@@ -1,0 +1,104 @@
+"""What takes minutes: the claims of the demo, compiled training, whole runs twice."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import TINY, execute_in
+
+from longreach.api import Coupled, EvalConfig, Lengths, OptimizerConfig, ParityScratchpad, RunConfig, Span, TrainConfig
+from longreach.runs import RunFolder, load_recipe
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[1]
+
+
+def _run(*arguments: str) -> dict:
+    command = [sys.executable, "-m", "longreach.cli.main", "run", *arguments, "--device", "cpu", "--json"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    return json.loads(done.stdout)
+
+
+def test_the_demo_shows_what_it_claims_and_repeats_exactly(tmp_path):
+    """`longreach run recipes/demo.yaml` twice with one seed: identical scores, and the promised contrast."""
+    recipe = str(ROOT / "recipes" / "demo.yaml")
+    first = _run(recipe, "--out", str(tmp_path / "a"))
+    second = _run(recipe, "--out", str(tmp_path / "b"))
+    assert first["results"] == second["results"]
+    for variant in load_recipe("demo").variants:
+        one, other = (RunFolder(tmp_path / name / variant / "seed-0") for name in ("a", "b"))
+        assert one.scores() == other.scores()
+    rates = {row["variant"]: {int(n): rate for n, rate in row["rates"].items()} for row in first["results"]}
+    longest = max(rates["aligned"])
+    assert {row["metric"] for row in first["results"]} == {"token_em_free"}
+    assert rates["counting"][8] > 0.9  # the plain model did learn its training lengths
+    assert rates["counting"][12] < 0.1
+    assert rates["published"][8] > 0.99
+    assert rates["published"][longest] < 0.1
+    assert longest == 16 * 8
+    assert min(rates["aligned"].values()) > 0.99
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_demo_does_not_hang_on_its_seed(tmp_path, seed):
+    found = _run(
+        "demo", "--out", str(tmp_path), "--only", "aligned", "--first_seed", str(seed), "--train.steps", "1200"
+    )
+    assert found["results"][0]["reach"]["0.99"] == [128]
+
+
+def test_compiled_training_is_eager_training(tmp_path):
+    config = RunConfig(
+        task=ParityScratchpad(),
+        ids=Coupled(max_id=60),
+        model=TINY,
+        train=TrainConfig(
+            lengths=Span(1, 6), steps=20, batch_size=16, log_every=2, optimizer=OptimizerConfig(warmup=4, lr=1e-3)
+        ),
+        evaluate=EvalConfig(lengths=Lengths((4,)), samples=8, free_samples=8),
+    )
+    # in a process of its own: the shape checks of the tests do not compile
+    script = (
+        "import sys; from pathlib import Path; from longreach.config import build, read_yaml\n"
+        "from longreach.runs import RunConfig, RunFolder, execute, gather_info\n"
+        "config = build(RunConfig, read_yaml(Path(sys.argv[1])))\n"
+        "execute(config, RunFolder(Path(sys.argv[2])), gather_info('t', '', '', 0, 'cpu'), 'cpu')\n"
+    )
+    from longreach.config import dump_yaml, to_plain
+
+    losses = []
+    for compiled in (False, True):
+        path = tmp_path / f"{compiled}.yaml"
+        path.write_text(dump_yaml(to_plain(replace(config, train=replace(config.train, compile=compiled)))))
+        out = tmp_path / f"run-{compiled}"
+        done = subprocess.run([sys.executable, "-c", script, str(path), str(out)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        losses.append([line["loss"] for line in RunFolder(out).metrics() if "loss" in line])
+    torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("moment", range(5))
+def test_stopping_at_many_moments(tmp_path, moment):
+    """More of the resume test than the quick suite has room for: stops at several steps, one after the other."""
+    from longreach.runs import Observer
+    from longreach.train import list_checkpoints
+
+    train = TrainConfig(lengths=Span(1, 6), steps=60, batch_size=8, save_every=7, validate_every=20)
+    tests = EvalConfig(lengths=Lengths((3, 6)), samples=20, free_samples=8)
+    config = RunConfig(task=ParityScratchpad(), ids=Coupled(max_id=60), model=TINY, train=train, evaluate=tests)
+    whole = execute_in(tmp_path / "whole", config)
+    parts = RunFolder(tmp_path / "parts")
+    while not parts.finished:
+        calls = iter(range(10_000))
+        stop = Observer(should_stop=lambda calls=calls: next(calls) == 9 + 3 * moment)
+        execute_in(tmp_path / "parts", config, resume=True, observer=stop)
+    newest = [list_checkpoints(folder.checkpoints)[-1].path.read_bytes() for folder in (whole, parts)]
+    assert newest[0] == newest[1]
+    assert whole.scores() == parts.scores()
