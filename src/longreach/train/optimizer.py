@@ -20,6 +20,8 @@ class OptimizerConfig:
     """Decay of the mean of gradients."""
     beta2: float = 0.98
     """Decay of the mean of squared gradients."""
+    eps: float = 1e-8
+    """Added to the root of the mean square.  Where the loss falls to nothing, larger ones prevent late spikes."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """What follows the warm-up: fall to zero on a line or a cosine, or stay."""
     warmup: int = 300
@@ -28,7 +30,7 @@ class OptimizerConfig:
     """Largest gradient norm; 0 turns clipping off."""
 
     def __post_init__(self) -> None:
-        for name in ("lr", "weight_decay", "warmup", "clip"):
+        for name in ("lr", "weight_decay", "eps", "warmup", "clip"):
             if getattr(self, name) < 0:
                 raise ValueError(f"optimizer.{name} must not be negative, got {getattr(self, name)}")
         for name in ("beta1", "beta2"):
@@ -45,7 +47,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Ad
         {"params": others, "weight_decay": 0.0},
     ]
     fused = next(model.parameters()).is_cuda
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=fused)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=fused)
 
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:

@@ -42,7 +42,8 @@ def increasing(ids: Int[Tensor, "b t"], max_id: int, draws: Draws, columns: int)
 
 
 def coverage(ids: Int[Tensor, "b g t"], max_id: int, bins: int = 50) -> list[int]:
-    """How often level-1 IDs fall into each of `bins` equal parts of 1..max_id."""
+    """How often level-1 IDs fall into each of `bins` equal parts of 1..max_id (or each ID, if there are fewer)."""
+    bins = min(bins, max(1, max_id))
     positive = ids[:, 0][ids[:, 0] > 0]
     part = ((positive - 1) * bins // max(1, max_id)).clamp(max=bins - 1)
     return [int(count) for count in torch.bincount(part, minlength=bins)]
