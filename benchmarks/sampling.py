@@ -7,6 +7,7 @@ import argparse
 import json
 import platform
 import time
+from datetime import date
 from pathlib import Path
 
 import torch
@@ -46,7 +47,12 @@ def main() -> None:
         rows.append({"task": str(task), "length": length, "tokens_per_second": round(measure(task, length))})
         print(f"{rows[-1]['tokens_per_second'] / 1e6:8.1f} M tokens/s   length {length:4}   {task}")
     if args.json:
-        facts = {"torch": torch.__version__, "machine": platform.processor() or platform.machine(), "rows": rows}
+        facts = {
+            "date": date.today().isoformat(),
+            "torch": torch.__version__,
+            "machine": platform.processor() or platform.machine(),
+            "rows": rows,
+        }
         args.json.write_text(json.dumps(facts, indent=1) + "\n")
 
 

@@ -18,7 +18,18 @@ ROOT = Path(__file__).parents[1]
 
 
 def _run(*arguments: str) -> dict:
-    command = [sys.executable, "-m", "longreach.cli.main", "run", *arguments, "--device", "cpu", "--threads", "1", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "longreach.cli.main",
+        "run",
+        *arguments,
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--json",
+    ]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
