@@ -15,14 +15,19 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT ?= runs/demo
 
+# Asking for a certain torch sets up again.
+ifneq ($(TORCH),)
+.PHONY: $(READY)
+endif
+
 .PHONY: setup demo test test-slow check format bench clean
 
 setup: $(READY)
 
-# A torch that is already installed is kept: --constraint then names that version instead of ours.
+# A torch that is already installed, for $(PYTHON) or in .venv, is kept: the constraint then names its version.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "longreach needs Python 3.11 or newer: make setup PYTHON=python3.12"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $$($(PYTHON) -c 'import torch' 2>/dev/null && echo --system-site-packages) $(VENV)
 	@if [ -n "$(TORCH)" ]; then $(BIN)/pip install $(PIP_ARGS) "$(TORCH)"; fi
 	@$(BIN)/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > $(VENV)/constraints.txt 2>/dev/null \
 		|| cp constraints.txt $(VENV)/constraints.txt

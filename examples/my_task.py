@@ -21,4 +21,4 @@ class CopyDigits(Task):
         return build_sample(tokens, length, prompt_tokens=length + 1, num_tokens=2 * length + 2)
 
     def solve(self, sample, row):
-        return [*sample.tokens[row, : sample.length[row]].tolist(), 2]
+        return [*sample.tokens[row, : sample.prompt_tokens[row] - 1].tolist(), 2]

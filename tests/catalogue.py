@@ -24,6 +24,7 @@ TASKS = [
     VariableAssignment(num_names=60, hops=Span(1, 3), name_tokens=2),
     VariableAssignment(num_names=60, hops=Span(2, 2), name_tokens=3, query_id="given", into_chain=0.0),
     VariableAssignment(num_names=60, hops=Span(1, 4), scratchpad=False),
+    VariableAssignment(num_names=60, hops=Span(2, 2), scratchpad=False, query_id="given"),
 ]
 COUPLED_TASKS = [task for task in TASKS if task.coupling_levels]
 RULE_TASKS = [task for task in COUPLED_TASKS if task.coupling_by_rule]

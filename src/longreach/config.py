@@ -85,12 +85,15 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Plain:
         old = merged.get(key)
         if isinstance(old, str) and isinstance(change, Mapping) and "name" not in change:
             old = {"name": old}
-        renames = isinstance(change, Mapping) and isinstance(old, Mapping) and change.get("name", old.get("name"))
-        if isinstance(old, Mapping) and isinstance(change, Mapping) and renames == old.get("name"):
+        if isinstance(old, Mapping) and isinstance(change, Mapping) and not _renames(old, change):
             merged[key] = merge(old, change)
         else:
             merged[key] = change
     return merged
+
+
+def _renames(old: Mapping[str, Any], change: Mapping[str, Any]) -> bool:
+    return "name" in old and "name" in change and old["name"] != change["name"]
 
 
 def nested(path: str, value: Any) -> Plain:
@@ -169,10 +172,14 @@ _RecipeLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":int", ":float", ":timestamp"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_RecipeLoader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?[0-9][0-9_]*$"), list("-+0123456789"))
+_RecipeLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789")
+)
 _RecipeLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)$"),
+    re.compile(
+        r"[-+]?(?:(?:0|[1-9][0-9_]*)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)$"
+    ),
     list("-+.0123456789"),
 )
 

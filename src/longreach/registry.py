@@ -85,7 +85,7 @@ def _import_class(kind: str, path: str) -> type:
     module_name, _, class_name = path.rpartition(".")
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever a module from outside does when it is imported
         raise BadInput(f"cannot import {kind} {path!r}: {error}") from error
     if not isinstance(found, type):
         raise BadInput(f"{kind} {path!r} is not a class")

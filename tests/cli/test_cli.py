@@ -14,7 +14,8 @@ import yaml
 
 from longreach.cli.main import main
 from longreach.registry import entries, kinds
-from longreach.runs import check, load_recipe, shipped_recipes
+from longreach.runs import RunFolder, check, load_recipe, shipped_recipes
+from longreach.train import list_checkpoints
 
 RECIPE = {
     "title": "tiny",
@@ -118,6 +119,12 @@ def test_bad_usage_is_one_line_and_code_2(recipe, capsys, tmp_path):
         2,
         "counting: coupled.max_id=2 is too small",
     )
+    _fails(capsys, ["run", recipe, "--only="], 2, "no variant ''")
+    _fails(capsys, ["run", recipe, "--seed", "3"], 2, "seed: unknown key; did you mean seeds")
+    _fails(capsys, ["run", recipe, "--threads", "-1"], 2, "--threads must not be negative")
+    _fails(capsys, ["run", recipe, "--device", "meta"], 2, "runs on cpu and cuda")
+    _fails(capsys, ["run", recipe, "--train.steps", "08"], 2, "train.steps: expected int, got '08'")
+    _fails(capsys, ["report", str(tmp_path), "--jsn"], 2, "did you mean --json")
     _fails(capsys, ["report", "nowhere"], 2, "there is no nowhere")
     _fails(capsys, ["report", str(tmp_path)], 2, "no finished run")
     _fails(capsys, ["report", str(tmp_path), "--x"], 2, "unknown argument '--x'")
@@ -172,13 +179,50 @@ def test_eval_takes_lengths_and_any_task_field(finished, tmp_path, capsys):
     out = tmp_path / "scores.csv"
     assert main(["eval", str(finished), "--lengths", "3", "--samples", "4", "--out", str(out), "--device", "cpu"]) == 0
     assert "reach@0.9" in capsys.readouterr().out
-    assert out.read_text().count("\n") == 1 + 4 * 4
+    lines = out.read_text().splitlines()
+    assert len(lines) == 1 + 4 * 4
+    assert lines[0] == "run,variant,seed,length,metric,hits,samples"
+    assert {line.split(",")[1] for line in lines[1:]} == {"counting", "coupled"}
     assert main(["eval", run, "--lengths", "3", "--relabel-ids", "--device", "cpu"]) == 0
     capsys.readouterr()
     _fails(capsys, ["eval", run, "--task.k", "3", "--device", "cpu"], 2, "task.k: unknown key")
     _fails(capsys, ["eval", run, "--lengths", "5:3", "--device", "cpu"], 2, "lengths must not fall")
     _fails(capsys, ["eval", run, "--k", "3", "--device", "cpu"], 2, "unknown flag --k")
     _fails(capsys, ["eval", run, "--out", "x.txt", "--device", "cpu"], 2, ".json or .csv")
+    _fails(capsys, ["eval", run, "--out", "nodir/x.csv", "--device", "cpu"], 2, "there is no folder nodir")
+
+
+def test_a_part_run_again_reports_everything_that_is_there(recipe, capsys):
+    assert main(["run", recipe, "--out", "out", "--device", "cpu", "--json"]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "--train.steps",
+                "6",
+                recipe,
+                "--out",
+                "out",
+                "--device",
+                "cpu",
+                "--json",
+                "--only",
+                "coupled",
+                "--resume",
+            ]
+        )
+        == 0
+    )
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [row["variant"] for row in last["results"]] == ["counting", "coupled"]
+
+
+def test_a_table_that_ends_does_not_stop_a_prediction(recipe, capsys):
+    learned = ["--model.encoding.name", "learned", "--model.encoding.max_id", "18", "--only", "counting"]
+    assert main(["run", recipe, "--out", "out", *learned, "--device", "cpu", "--json"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "out/counting/seed-0", "--prompt", "101", "--device", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["expected"] == "1 1 0 ."
 
 
 def test_eval_varies_k(recipe, capsys):
@@ -212,11 +256,12 @@ def test_predict_answers_a_prompt(finished, capsys):
     result = json.loads(capsys.readouterr().out)
     assert result["prompt"] == "1 0 1 ; ="
     assert result["expected"] == "1 1 0 ."
-    assert result["right"] == (result["answer"] == result["expected"])
+    assert result["right"] is False  # six steps teach nothing
     assert main(["predict", run, "--prompt", "101", "--max-tokens", "2", "--device", "cpu"]) == 0
     assert "1 0 1 ; =  ->  " in capsys.readouterr().out
     _fails(capsys, ["predict", run, "--prompt", "1 2", "--device", "cpu"], 2, "'2' is not a token")
-    _fails(capsys, ["predict", run, "--prompt", "1", "--max-tokens", "-1", "--device", "cpu"], 2, "at least 1")
+    for none in ("-1", "0"):
+        _fails(capsys, ["predict", run, "--prompt", "1", "--max-tokens", none, "--device", "cpu"], 2, "at least 1")
 
 
 def test_a_corrupt_checkpoint_is_one_line(finished, tmp_path, capsys):
@@ -279,7 +324,14 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(recipe, tmp_path):
     assert running.returncode == 130
     resume = re.search(r"To go on: +longreach (run .* --resume)", error)
     assert resume, error
-    assert list((tmp_path / "out/counting/seed-0/checkpoints").glob("*.json"))
+    saved = RunFolder(tmp_path / "out/counting/seed-0")
+    reached = list_checkpoints(saved.checkpoints)[-1].step
+    again = subprocess.Popen([*command, "--resume"], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    time.sleep(6)
+    again.send_signal(signal.SIGINT)
+    _, error = again.communicate(timeout=60)
+    assert f"resuming out/counting/seed-0 at step {reached}" in error
+    assert list_checkpoints(saved.checkpoints)[-1].step > reached
 
 
 def test_a_class_of_yours_is_named_by_its_path(tmp_path, monkeypatch, capsys):

@@ -25,7 +25,7 @@ from longreach.api import (
     VariableAssignment,
     build_model,
 )
-from longreach.decode import generate
+from longreach.decode import Generated, answers, generate
 from longreach.errors import BadInput
 from longreach.evaluate import free_running_exact, judge
 from longreach.train import Hooks, TrainingStream, build_optimizer, train
@@ -114,6 +114,16 @@ def test_generation_never_sees_the_answer(half_trained):
     sample = draw(task, [5, 7])
     spoilt = replace(sample, tokens=torch.where(sample.answer, 1, sample.tokens))
     assert torch.equal(generate(model, task, policy, sample).tokens, generate(model, task, policy, spoilt).tokens)
+
+
+def test_padding_inside_an_answer_is_not_passed_over(half_trained):
+    task, _, _ = half_trained
+    sample = draw(task, [3])
+    written = sample.tokens.clone()
+    written[0, int(sample.prompt_tokens[0]) + 1] = 0
+    found = answers(Generated(written, torch.tensor([True])), task, sample)[0]
+    assert len(found) == 4
+    assert found[1] == 0
 
 
 def test_given_tokens_are_kept(half_trained):

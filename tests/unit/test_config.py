@@ -1,5 +1,8 @@
 """Recipes: what is built, and what every mistake is told."""
 
+import subprocess
+import sys
+
 import pytest
 
 from longreach.config import build, dump_yaml, merge, nested, read_value, read_yaml, to_plain
@@ -30,6 +33,12 @@ def test_a_built_config_survives_being_written_and_read(tmp_path):
         ({"task": {"name": "sparse_parity", "k": 0}}, "sparse_parity.k must be at least 1, got 0"),
         ({"task": {"name": "sparse_parity", "k": "5..2"}}, "task.k: a range must not fall: 5..2"),
         ({"task": {"name": 3}}, "task: expected a name"),
+        ({"task": ".x"}, "task: cannot import task '.x'"),
+        ({"evaluate": {"axes": {"k": []}}}, "evaluate.axes.k has no values"),
+        (
+            {"task": {"name": "planted", "g_star": {"name": "table", "vocab_size": 2, "classes": [0, 1, 1, 0]}}},
+            "a table over 2 tokens for a vocabulary of 4",
+        ),
         ({"task": "no_module.Thing"}, "task: cannot import task 'no_module.Thing'"),
         ({"task": "longreach.registry.lookup"}, "is not a class"),
         ({"task": "longreach.spans.Span"}, "is not a Task"),
@@ -75,6 +84,7 @@ def test_merging_replaces_a_part_that_is_named_anew():
     merged = merge(base, {"ids": {"name": "sequential"}, "train": {"lr": 3}})
     assert merged == {"ids": {"name": "sequential"}, "train": {"steps": 1, "lr": 3}}
     assert merge(base, {"ids": {"chunks": 2}})["ids"] == {"name": "pose", "max_id": 9, "chunks": 2}
+    assert merge({"task": {"k": 4}}, {"task": {"name": "sparse_parity"}}) == {"task": {"k": 4, "name": "sparse_parity"}}
     assert merge({"task": "planted"}, {"task": {"k": 2}}) == {"task": {"name": "planted", "k": 2}}
 
 
@@ -83,6 +93,7 @@ def test_values_are_read_as_people_mean_them():
     assert read_value("1:8") == "1:8"  # YAML 1.1 would make it 68
     assert read_value("1..8") == "1..8"
     assert read_value("1_000") == 1000
+    assert read_value("08") == "08"  # YAML 1.1 would fail, and read 010 as 8
     assert read_value("true") is True
     assert read_value("[1, 2]") == [1, 2]
     assert read_value("{") == "{"
@@ -127,6 +138,12 @@ def test_variants_lie_on_the_base_and_flags_on_the_variants():
         parse_recipe("r", {**content, "seeds": 0}, {})
     with pytest.raises(BadInput, match="becomes a folder"):
         parse_recipe("r", {**content, "variants": {"../x": {}}}, {})
+
+
+def test_the_package_hands_out_its_names_lazily():
+    script = "import longreach; from longreach import Span; print(longreach.Span is Span, longreach.__version__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.startswith("True "), done.stderr
 
 
 def test_a_name_belongs_to_one_class():

@@ -7,7 +7,17 @@ from helpers import draw, legal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longreach.api import Coupled, Oracle, ParityScratchpad, Planted, Pose, RandomStart, Sequential, VariableAssignment
+from longreach.api import (
+    Coupled,
+    Oracle,
+    ParityScratchpad,
+    Planted,
+    Pose,
+    RandomStart,
+    Sequential,
+    Span,
+    VariableAssignment,
+)
 from longreach.errors import BadInput
 from longreach.positions.ids import coverage
 from longreach.positions.ids.relabelling import increasing
@@ -126,6 +136,30 @@ def test_a_bounded_level_is_never_relabelled():
 def test_what_a_policy_cannot_serve_it_refuses(task, policy, complaint):
     with pytest.raises(BadInput, match=complaint):
         policy.check(task, draw(task, [10]))
+
+
+@pytest.mark.parametrize("policy", [RandomStart(max_id=60), Pose(max_id=60)], ids=label)
+def test_padding_never_has_an_id_beyond_the_range(policy):
+    task = ParityScratchpad()
+    sample = draw(task, [1, 28] * 200)
+    ids = policy.training_ids(task, sample, stream(0, "t", torch.arange(400)))
+    assert ids.max() <= 60
+    index = torch.arange(ids.shape[2])
+    assert not ids.masked_fill((index < sample.num_tokens[:, None])[:, None], 0).any()
+
+
+def test_the_longest_possible_sample_is_what_counts():
+    task = VariableAssignment(num_names=60, hops=Span(1, 8))
+    with pytest.raises(BadInput, match="training samples of 35 tokens"):
+        Pose(max_id=32).check(task, draw(task, [12]))
+
+
+def test_every_span_up_to_the_whole_range_is_drawn():
+    ids = torch.arange(1, 6).expand(20_000, 5)
+    image = increasing(ids, 10, stream(0, "s", torch.arange(20_000)), columns=5)
+    spans = torch.bincount(image[:, -1] - image[:, 0] + 1, minlength=11)
+    assert spans[:5].sum() == 0
+    assert spans[5:].min() > 1000
 
 
 def test_coverage_counts_by_parts_of_the_range():

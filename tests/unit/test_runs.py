@@ -21,14 +21,18 @@ from longreach.api import (
     Lengths,
     OptimizerConfig,
     ParityScratchpad,
+    RandomStart,
     RunConfig,
+    Sequential,
     Span,
     SparseParity,
     TrainConfig,
+    VariableAssignment,
+    build_model,
 )
 from longreach.errors import BadInput, RunFailed
-from longreach.runs import Observer, RunFolder, check, load_model
-from longreach.train import list_checkpoints
+from longreach.runs import Observer, RunFolder, check, execute, gather_info, load_model
+from longreach.train import build_optimizer, list_checkpoints, save_checkpoint
 
 CONFIG = RunConfig(
     task=ParityScratchpad(),
@@ -186,9 +190,45 @@ def test_a_loss_that_is_not_a_number_names_the_last_good_state(tmp_path):
 def test_selection_is_in_distribution_only(tmp_path):
     config = replace(CONFIG, evaluate=replace(CONFIG.evaluate, select="best_in_distribution"))
     folder = execute_in(tmp_path / "run", config)
-    scored = [c for c in list_checkpoints(folder.checkpoints) if c.score is not None]
-    assert scored
     assert folder.card().selection == "the best checkpoint at training lengths"
+    # make an early checkpoint the best on record: it must be the one that is used
+    early = save_checkpoint(folder.checkpoints, 3, build_model(TINY, 6, seed=77), _optimizer(), score=2.0)
+    _, model = load_model(folder)
+    assert torch.equal(model.head.weight, build_model(TINY, 6, seed=77).head.weight)
+    early.path.unlink()
+    early.path.with_suffix(".json").unlink()
+    for record in folder.checkpoints.glob("*.json"):
+        record.write_text(json.dumps({**json.loads(record.read_text()), "score": None}))
+    with pytest.raises(BadInput, match="no checkpoint yet that was measured"):
+        load_model(folder)
+
+
+def _optimizer():
+    return build_optimizer(OptimizerConfig(), build_model(TINY, 6, seed=0))
+
+
+def test_a_start_that_was_killed_at_once_can_be_resumed(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{")
+    assert execute_in(tmp_path / "run", CONFIG, resume=True).finished
+
+
+def test_a_resume_elsewhere_is_remembered(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    here = gather_info("test", "", "", 0, "cpu")
+    calls = iter(range(1000))
+    execute(CONFIG, folder, here, "cpu", observer=Observer(should_stop=lambda: next(calls) == 5))
+    execute(CONFIG, folder, replace(here, device="another"), "cpu", resume=True)
+    assert folder.info().device == here.device
+    assert [later["device"] for later in folder.info().resumed] == ["another"]
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    folder = execute_in(tmp_path / "run", CONFIG)
+    config = folder.path / "config.yaml"
+    config.write_text(config.read_text().replace("width: 32", "width: 64"))
+    with pytest.raises(RunFailed, match=r"does not fit the model of its config.yaml"):
+        load_model(folder)
 
 
 def test_axes_vary_the_task_and_impossible_cells_are_left_out(tmp_path):
@@ -215,6 +255,19 @@ def test_axes_vary_the_task_and_impossible_cells_are_left_out(tmp_path):
         ({"ids": Coupled(max_id=3)}, "training samples have 7 IDs"),
         ({"task": SparseParity(), "evaluate": EvalConfig(lengths=Lengths((7,)))}, "must be even, got 7"),
         ({"evaluate": EvalConfig(axes={"kk": [3]})}, "task.kk: unknown key"),
+        (
+            {
+                "task": VariableAssignment(num_names=60, hops=Span(1, 8)),
+                "ids": Sequential(),
+                "model": replace(TINY, encoding=LearnedConfig(max_id=29)),
+                "evaluate": EvalConfig(lengths=Lengths((12,)), axes={"hops": [8, 1]}),
+            },
+            "position ID 34 is beyond the table",
+        ),
+        (
+            {"ids": RandomStart(max_id=40), "model": replace(TINY, encoding=LearnedConfig(max_id=30))},
+            "training IDs go up to 40, the table ends at 30",
+        ),
     ],
 )
 def test_what_would_fail_after_training_is_found_before_it(change, complaint):

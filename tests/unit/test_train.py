@@ -104,9 +104,10 @@ def test_a_loss_that_is_not_finite_stops_before_anything_is_saved():
     task = ParityScratchpad()
     model = build_model(TINY, len(task.vocabulary), 0)
     # a rate that overflows fp32 within a few steps
-    config = replace(SHORT, steps=50, save_every=1, optimizer=OptimizerConfig(lr=1e20, warmup=0, clip=0.0))
+    config = replace(SHORT, steps=50, save_every=1, optimizer=OptimizerConfig(lr=1e30, warmup=10, clip=0.0))
     with pytest.raises(RunFailed, match=r"became (nan|inf) at step \d+"):
         _train(config, hooks=_hooks(save=lambda step, score: saved.append(_finite(model))), model=model)
+    assert saved[0]
     assert all(saved)
 
 

@@ -1,8 +1,9 @@
 """`longreach eval RUN`: test a trained model at other lengths, or with other task settings."""
 
 import argparse
+import csv
+import io
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from longreach.cli.flags import task_axes
 from longreach.cli.progress import watch
 from longreach.config import build, to_plain
 from longreach.errors import BadInput
-from longreach.evaluate import Card, EvalConfig, Score, cells, evaluate, make_card, to_csv, to_json, total_samples
+from longreach.evaluate import EvalConfig, cells, evaluate, make_card, to_json, total_samples
 from longreach.files import write_atomically
 from longreach.report import Result, group, headline_metric, score_table
 from longreach.runs import RunFolder, choose_device, find_runs, load_model
@@ -39,25 +40,23 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.out is not None and args.out.suffix not in (".json", ".csv"):
         raise BadInput(f"--out must end in .json or .csv, got {args.out}")
+    if args.out is not None and not args.out.parent.is_dir():
+        raise BadInput(f"there is no folder {args.out.parent} for --out")
     device = choose_device(args.device)
     axes = task_axes(settings)
     folders = list(find_runs(args.run))
     if not folders:
         raise BadInput(f"{args.run} holds no run")
-    results: list[Result] = []
+    results = []
     for folder in folders:
-        result = _evaluate(folder, args, axes, device)
-        if result is None:
-            return 130
-        results.append(result)
-    every = [score for result in results for score in result.scores]
+        results.append(_evaluate(folder, args, axes, device))
     rows = [
         {"run": str(result.folder.path), "variant": result.info.variant, **row}
         for result in results
         for row in to_json(result.scores)
     ]
     if args.out is not None:
-        write_atomically(args.out, (to_csv(every) if args.out.suffix == ".csv" else json.dumps(rows)).encode())
+        write_atomically(args.out, (_as_csv(rows) if args.out.suffix == ".csv" else json.dumps(rows)).encode())
     if args.json:
         print(json.dumps(rows))
         return 0
@@ -65,11 +64,13 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
-def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[Any]], device: str) -> Result | None:
+def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[Any]], device: str) -> Result:
     config, model = load_model(folder, device)
     asked = _asked(config.evaluate, args, axes)
     skipped = cells(config.task, asked)[1]
     with watch(say, quiet=args.json) as observer:
+        if not folder.finished:
+            observer.say(f"{folder.path} is not finished: its newest checkpoint is tested")
         for line in skipped:
             observer.say(f"left out: {line}")
         report = observer.phase(f"test {folder.path}", total_samples(config.task, asked))
@@ -80,10 +81,21 @@ def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[
                 raise KeyboardInterrupt
 
         info = folder.info()
-        scores: list[Score] = evaluate(model, config.task, config.ids, asked, info.seed, device, progress)
+        scores = evaluate(model, config.task, config.ids, asked, info.seed, device, progress)
     lengths = legal_lengths(config.task, config.train.lengths)
-    card: Card = make_card(config.task, config.ids, lengths, asked)
-    return Result(folder, info, scores, card, config.train.lengths.high)
+    card = make_card(config.task, config.ids, lengths, asked)
+    return Result(folder, info, scores, card, info.variant or info.recipe)
+
+
+def _as_csv(rows: list[dict[str, Any]]) -> str:
+    """One line per cell, with its run; every varied field is a column of its own."""
+    axes = sorted({name for row in rows for name in row["overrides"]})
+    names = ["run", "variant", "seed", "length", *axes, "metric", "hits", "samples"]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows({**row, **row["overrides"]} for row in rows)
+    return out.getvalue()
 
 
 def _asked(stored: EvalConfig, args: argparse.Namespace, axes: dict[str, list[Any]]) -> EvalConfig:
@@ -97,4 +109,4 @@ def _asked(stored: EvalConfig, args: argparse.Namespace, axes: dict[str, list[An
     given = {name: value for name, value in changes.items() if value is not None}
     if "samples" in given and "free_samples" not in given:
         given["free_samples"] = min(given["samples"], stored.free_samples)
-    return build(EvalConfig, {**to_plain(replace(stored)), **given}, "evaluate")
+    return build(EvalConfig, {**to_plain(stored), **given}, "evaluate")

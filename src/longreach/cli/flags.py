@@ -24,6 +24,20 @@ def pair_up(arguments: Sequence[str]) -> list[tuple[str, str]]:
     return pairs
 
 
+def take_settings(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Set `--a.b VALUE` pairs apart, wherever they stand, so that their values are not taken for something else."""
+    rest: list[str] = []
+    settings: list[str] = []
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        dotted = word.startswith("--") and "." in word.partition("=")[0]
+        (settings if dotted else rest).append(word)
+        if dotted and "=" not in word and words and not words[0].startswith("--"):
+            settings.append(words.pop(0))
+    return rest, settings
+
+
 def recipe_changes(arguments: Sequence[str]) -> Plain:
     """Changes to lay on top of a recipe."""
     changes: Plain = {}
@@ -38,11 +52,13 @@ def task_axes(arguments: Sequence[str]) -> dict[str, list[Any]]:
     for name, value in pair_up(arguments):
         if not name.startswith("task."):
             raise BadInput(f"unknown flag --{name}: besides the listed flags, only --task.FIELD can be varied")
-        axes[name.removeprefix("task.")] = [read_value(part) for part in value.split(",")]
+        values = read_value(f"[{value}]")
+        axes[name.removeprefix("task.").replace("-", "_")] = values if isinstance(values, list) else [values]
     return axes
 
 
 def task_settings(name: str, arguments: Sequence[str]) -> Plain:
     """`--task.k 4` or `--k 4` -> {name: NAME, k: 4}."""
-    changes = {flag.removeprefix("task."): read_value(value) for flag, value in pair_up(arguments)}
+    pairs = pair_up(arguments)
+    changes = {flag.removeprefix("task.").replace("-", "_"): read_value(value) for flag, value in pairs}
     return {"name": name, **changes}

@@ -5,6 +5,7 @@ import inspect
 import json
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from longreach.cli.console import out
@@ -33,9 +34,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     for kind, rows in catalogue.items():
         table = Table(title=kind, title_justify="left", show_header=False, box=None, pad_edge=False)
         for row in rows:
-            table.add_row(f"[bold]{row['name']}[/bold]", row["summary"])
+            table.add_row(f"[bold]{escape(row['name'])}[/bold]", escape(row["summary"]))
             for field in row["settings"] if args.kind else []:
-                table.add_row(f"  {field['name']}", f"{field['type']} = {field['default']}.  {field['help']}")
+                table.add_row(f"  {field['name']}", escape(f"{field['type']} = {field['default']}.  {field['help']}"))
         out.print(table)
         out.print()
     return 0

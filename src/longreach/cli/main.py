@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from longreach.cli import eval, list, predict, report, run, show
 from longreach.cli.console import say
+from longreach.cli.flags import take_settings
 from longreach.errors import BadInput, RunFailed
 from longreach.registry import nearest
 from longreach.version import __version__
@@ -31,17 +32,25 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Every expected failure is one line on stderr."""
     sys.path.insert(0, os.getcwd())  # so that `my_task.MyTask` beside a recipe can be named in it
-    args, rest = parser().parse_known_args(arguments)
+    plain, settings = take_settings(sys.argv[1:] if arguments is None else arguments)
+    args, rest = parser().parse_known_args(plain)
+    settings = [*rest, *settings]
     try:
-        if rest and not args.takes_settings:
-            known = [action.option_strings[-1] for action in parser()._actions if action.option_strings]
-            raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
-        return int(args.verb(args, rest))
+        if settings and not args.takes_settings:
+            known = [f"--{name.replace('_', '-')}" for name in vars(args) if name not in ("verb", "takes_settings")]
+            raise BadInput(f"unknown argument {settings[0]!r}{nearest(settings[0], known)}")
+        return int(args.verb(args, settings))
     except (BadInput, RunFailed) as error:
         if os.environ.get("LONGREACH_DEBUG"):
             raise
         say.print(f"longreach: {' '.join(str(error).split())}", markup=False, highlight=False, soft_wrap=True)
         return 2 if isinstance(error, BadInput) else 1
+    except OSError as error:  # a full disk, a folder that cannot be written
+        if os.environ.get("LONGREACH_DEBUG"):
+            raise
+        place = f" {error.filename}" if error.filename else ""
+        say.print(f"longreach: cannot read or write{place}: {error.strerror}", markup=False, highlight=False)
+        return 1
     except KeyboardInterrupt:
         say.print("longreach: interrupted")
         return 130

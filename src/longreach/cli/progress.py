@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
@@ -23,7 +24,8 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def watch(console: Console, quiet: bool = False) -> Iterator[Observer]:
-    """An observer that shows bars with rate and time left, or plain lines where output is not a terminal."""
+    """An observer that shows bars with rate and time left, or plain lines where output is not a terminal.
+    `quiet` silences progress; what a run has to say is always said."""
     asked = False
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:
@@ -46,7 +48,7 @@ def watch(console: Console, quiet: bool = False) -> Iterator[Observer]:
     lines = not quiet and not console.is_terminal
 
     def phase(title: str, total: int) -> Callable[[int, str], None]:
-        bar = progress.add_task(title, total=total, note="")
+        bar = progress.add_task(escape(title), total=total, note="")
         started = shown = time.monotonic()
         first: int | None = None
 
@@ -60,13 +62,14 @@ def watch(console: Console, quiet: bool = False) -> Iterator[Observer]:
                 shown = now
                 rate = (done - first) / max(now - started, 1e-9)
                 left = (total - done) / rate if rate else 0.0
-                console.print(f"{title}: {done}/{total}, {rate:.0f}/s, {left:.0f} s left, {note}")
+                console.print(
+                    f"{title}: {done}/{total}, {rate:.0f}/s, {left:.0f} s left, {note}", markup=False, highlight=False
+                )
 
         return report
 
     def say(line: str) -> None:
-        if not quiet:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     try:
         with progress:

@@ -44,10 +44,13 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     recipe = load_recipe(args.recipe, recipe_changes(settings))
     device = choose_device(args.device)
+    if args.threads < 0:
+        raise BadInput(f"--threads must not be negative, got {args.threads}")
     if args.threads:
         torch.set_num_threads(args.threads)
     folder = args.out or Path("runs") / recipe.name
-    todo = _plan(recipe, folder, args.resume, args.only.split(",") if args.only else list(recipe.variants))
+    only = list(recipe.variants) if args.only is None else [name.strip() for name in args.only.split(",")]
+    todo = _plan(recipe, folder, args.resume, list(dict.fromkeys(only)))
     with watch(say, quiet=args.json) as observer:
         for variant, seed, run_folder in todo:
             info = gather_info(recipe.name, recipe.title, variant, seed, device)
@@ -56,7 +59,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
                 resume = command if args.resume else f"{command} --resume"
                 say.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
                 return INTERRUPTED
-    results, _ = load_results([run_folder.path for _, _, run_folder in todo])
+    # everything that is finished below the folder, in the recipe's order: earlier starts may have left more
+    order = list(recipe.variants)
+    results = load_results([folder])[0]
+    results.sort(key=lambda result: order.index(result.info.variant) if result.info.variant in order else len(order))
     report = write_report(results, folder / "report")
     if args.json:
         rows = [
@@ -73,7 +79,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         paths = {"png": str(report.png), "html": str(report.html), "csv": str(report.csv)}
         print(json.dumps({"recipe": recipe.name, "folder": str(folder), "results": rows, **paths}))
         return 0
-    out.print(score_table(report.groups, recipe.title, out.width))
+    out.print(score_table(report.groups, report.title, out.width))
     for name, path in (("figure", report.png), ("page", report.html), ("scores", report.csv)):
         out.print(f"{name:7} {path}", markup=False, highlight=False, soft_wrap=True)
     return 0
@@ -84,7 +90,8 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str]) -> list[t
     todo = []
     for variant in only:
         if variant not in recipe.variants:
-            raise BadInput(f"{recipe.name} has no variant {variant!r}{nearest(variant, recipe.variants)}")
+            known = [name for name in recipe.variants if name]
+            raise BadInput(f"{recipe.name} has no variant {variant!r}{nearest(variant, known)}")
         config = recipe.variants[variant]
         try:
             check(config)

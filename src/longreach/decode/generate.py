@@ -9,7 +9,7 @@ from torch import Tensor
 from longreach.errors import BadInput
 from longreach.model import Transformer
 from longreach.positions.ids import IdPolicy
-from longreach.tasks import PAD, Sample, Task
+from longreach.tasks import Sample, Task
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def generate(model: Transformer, task: Task, policy: IdPolicy, sample: Sample, u
     if not policy.serves_generation(task):
         raise BadInput(f"{policy.name} reads the IDs of {task.name} off the true answer: it cannot generate")
     prompt = sample.prompt_only()
-    ids = policy.assign(task, prompt)
+    ids = policy.evaluation_ids(task, prompt)
     model.check_ids(ids)
     tokens, rows = prompt.tokens.clone(), torch.arange(len(prompt.tokens), device=prompt.tokens.device)
     width = tokens.shape[1]
@@ -70,9 +70,12 @@ def generate(model: Transformer, task: Task, policy: IdPolicy, sample: Sample, u
     return Generated(tokens, stopped)
 
 
-def answers(generated: Generated, sample: Sample) -> list[list[int]]:
-    """The generated tokens of each row, padding removed."""
-    return [
-        [token for token in row[start:].tolist() if token != PAD]
-        for row, start in zip(generated.tokens, sample.prompt_tokens.tolist(), strict=True)
-    ]
+def answers(generated: Generated, task: Task, sample: Sample) -> list[list[int]]:
+    """The generated tokens of each row, up to the stop token or the end of the budget."""
+    found = []
+    for row, start, end in zip(generated.tokens.tolist(), sample.prompt_tokens, sample.num_tokens, strict=True):
+        answer = row[int(start) : int(end)]
+        if task.stop_token in answer:
+            answer = answer[: answer.index(task.stop_token) + 1]
+        found.append(answer)
+    return found

@@ -34,25 +34,26 @@ class Card:
 def make_card(task: Task, policy: IdPolicy, lengths: tuple[int, ...], config: EvalConfig) -> Card:
     batch = TrainingStream(task, policy, lengths, _SAMPLES, seed=0, device="cpu").batch(0)
     sample, ids = batch.sample, batch.ids
-    inside = torch.arange(ids.shape[2]) < sample.num_tokens[:, None]
-    ids = ids.where(inside[:, None], 0)
-    largest = int(ids.max())
+    # the last token is only ever predicted: the model never reads it or its ID
+    read = torch.arange(ids.shape[2]) < sample.num_tokens[:, None] - 1
+    first_level = ids[:, 0]
+    largest, smallest = int(first_level[read].max()), int(first_level[read].min())
     supplied = {
         "count": "counting tokens",
         "rule": "a rule, from the prompt",
         "oracle": "the true answer (oracle: for study)",
     }
-    distance = ids[:, 0].amax(1) - ids[:, 0].where(inside, largest).amin(1)
+    distance = first_level.where(read, 0).amax(1) - first_level.where(read, largest).amin(1)
     return Card(
         task=task.name,
         trained_lengths=f"{min(lengths)}..{max(lengths)}",
         trained_tokens=f"{int(sample.num_tokens.min())}..{int(sample.num_tokens.max())}",
-        trained_ids=f"0..{largest}" if not policy.max_id else f"0..{policy.max_id} (seen up to {largest})",
+        trained_ids=f"{smallest}..{largest}",
         trained_id_distance=int(distance.max()),
         ids_supplied_by=supplied.get(policy.supplier(task), policy.supplier(task)),
         length_known="no" if policy.supplier(task) == "count" else "yes, the rule reads the whole prompt",
         stops="after one token" if task.stop_token is None else "at the model's own stop token",
         decoding="greedy, cached, fp32; one-pass scores with the true prefix are marked tf",
         selection="the last checkpoint" if config.select == "last" else "the best checkpoint at training lengths",
-        id_coverage=coverage(ids, max(policy.max_id, largest)),
+        id_coverage=coverage(ids.where(read[:, None], 0), max(policy.max_id, largest)),
     )

@@ -45,6 +45,9 @@ class EvalConfig:
             raise ValueError(f"evaluate needs samples and batch_tokens, got {self.samples} and {self.batch_tokens}")
         if not 0 <= self.free_samples <= self.samples:
             raise ValueError(f"evaluate.free_samples={self.free_samples} must be in 0..samples={self.samples}")
+        for name, values in self.axes.items():
+            if not values:
+                raise ValueError(f"evaluate.axes.{name} has no values")
         if self.relabel_ids and self.free_samples:
             raise ValueError("evaluate.relabel_ids scores one pass only: set free_samples to 0")
 
@@ -130,9 +133,10 @@ def _count(
     numbers = torch.arange(start, start + size, device=device)
     draws = stream(config.seed, f"evaluate/{cell.task.name}/{setting}/{cell.length}", numbers)
     sample = cell.task.sample(torch.full_like(numbers, cell.length), draws.child("task"), cell.length)
-    ids = policy.assign(cell.task, sample)
     if config.relabel_ids:
-        ids = policy.relabel(cell.task, sample, ids, draws.child("ids"))
+        ids = policy.training_ids(cell.task, sample, draws.child("ids"))
+    else:
+        ids = policy.evaluation_ids(cell.task, sample)
     judged = judge(model, sample, ids)
     counts = Counter(
         token_em_tf=int(judged.exact.sum()),

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -41,11 +41,13 @@ class Result:
     info: RunInfo
     scores: list[Score]
     card: Card
-    trained_to: int
+    variant: str
+    """What its curves are called."""
 
     @property
-    def variant(self) -> str:
-        return self.info.variant or self.info.recipe
+    def trained_to(self) -> int:
+        """The longest training length."""
+        return int(self.card.trained_lengths.split("..")[1])
 
     def curves(self, metric: str) -> list[Curve]:
         settings = sorted({_setting(score) for score in self.scores}, key=_numeric)
@@ -65,16 +67,38 @@ class Result:
 def load_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
     """All finished runs below the paths, and a line for each that is not finished."""
     results, unfinished = [], []
+    seen = set()
     for path in paths:
         for folder in find_runs(path):
+            if folder.path.resolve() in seen:
+                continue
+            seen.add(folder.path.resolve())
             if not folder.finished:
                 unfinished.append(f"{folder.path} is not finished")
                 continue
-            longest = folder.config().train.lengths.high
-            results.append(Result(folder, folder.info(), folder.scores(), folder.card(), longest))
+            info = folder.info()
+            name = info.variant or info.recipe
+            results.append(Result(folder, info, folder.scores(), folder.card(), name))
     if not results:
         raise BadInput(f"no finished run in {', '.join(map(str, paths))}")
-    return results, unfinished
+    return _tell_apart(results), unfinished
+
+
+def _tell_apart(results: list[Result]) -> list[Result]:
+    """Runs of one name are seeds of one curve only if all their settings agree; else their folders' names join in."""
+    settings: dict[str, set[str]] = {}
+    for result in results:
+        settings.setdefault(result.variant, set()).add((result.folder.path / "config.yaml").read_text())
+    return [
+        replace(result, variant=_folder_name(result)) if len(settings[result.variant]) > 1 else result
+        for result in results
+    ]
+
+
+def _folder_name(result: Result) -> str:
+    """`small/aligned` for runs/small/aligned/seed-0."""
+    parts = result.folder.path.resolve().parent.parts
+    return "/".join(parts[-2:] if result.info.variant else parts[-1:])
 
 
 def headline_metric(results: list[Result]) -> str:

@@ -49,7 +49,7 @@ def loss_figure(results: list[Result]) -> Figure:
     for result in results:
         lines = [line for line in result.folder.metrics() if "loss" in line]
         number = variants.index(result.variant)
-        label = result.variant if result.info.seed == min(r.info.seed for r in results) else None
+        label = result.variant if result is next(r for r in results if r.variant == result.variant) else None
         loss = [max(line["loss"], 1e-8) for line in lines]
         axis.plot([line["step"] for line in lines], loss, color=_COLOURS[number % len(_COLOURS)], lw=1, label=label)
     axis.set(xlabel="step", ylabel="training loss", yscale="log")

@@ -1,5 +1,6 @@
 """The table that a run ends with."""
 
+from rich.markup import escape
 from rich.table import Table
 
 from longreach.report.curves import THRESHOLDS, Group
@@ -16,14 +17,17 @@ def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
     Of the lengths as many are shown as fit into the width, the first and the last among them.
     """
     several = any(len(group.curves) > 1 for group in groups)
-    names = [[group.variant[:16], group.setting, *(reach_text(group, p) for p in THRESHOLDS)] for group in groups]
-    taken = sum(3 + max(len(text) for text in column) for column in zip(*names, strict=True)) + 4
-    most = max(1, (width - taken) // (14 if several else 8))
+    varied = any(group.setting for group in groups)
+    columns = [["variant     ", *(group.variant[:16] for group in groups)]]
+    columns += [["setting", *(group.setting for group in groups)]] if varied else []
+    columns += [[f"reach@{p}", *(reach_text(group, p) for group in groups)] for p in THRESHOLDS]
+    taken = sum(3 + max(map(len, column)) for column in columns) + 1
+    most = max(0, (width - taken) // (14 if several else 7))
     lengths = _spread(sorted({length for group in groups for length in group.middle()}), most)
     caption = METRIC_NAMES[groups[0].metric] + ("; median over seeds (worst)" if several else "")
-    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    table = Table(title=escape(title), caption=caption, title_justify="left", caption_justify="left")
     table.add_column("variant", overflow="fold", min_width=12)
-    if any(group.setting for group in groups):
+    if varied:
         table.add_column("setting", no_wrap=True)
     for length in lengths:
         trained = all(length <= group.trained_to for group in groups)
@@ -32,7 +36,7 @@ def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
         table.add_column(f"reach@{threshold}", justify="right", no_wrap=True)
     for group in groups:
         middle, worst = group.middle(), group.worst()
-        cells = [group.variant, *([group.setting] if any(g.setting for g in groups) else [])]
+        cells = [escape(group.variant), *([group.setting] if varied else [])]
         for length in lengths:
             if length not in middle:
                 cells.append("-")
@@ -55,6 +59,6 @@ def reach_text(group: Group, threshold: float) -> str:
 
 def _spread(lengths: list[int], most: int) -> list[int]:
     """At most so many of the lengths, the last and, if there is room, the first among them."""
-    if most == 1 or len(lengths) <= most:
-        return lengths[-most:]
+    if most <= 1 or len(lengths) <= most:
+        return lengths[max(0, len(lengths) - most) :]
     return [lengths[round(i * (len(lengths) - 1) / (most - 1))] for i in range(most)]

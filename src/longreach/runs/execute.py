@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -46,9 +47,11 @@ def choose_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(0, device=device)
+        kind = torch.empty(0, device=device).device.type
     except (RuntimeError, AssertionError) as error:
         raise BadInput(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+    if kind not in ("cpu", "cuda"):
+        raise BadInput(f"device {device!r} cannot be used: longreach runs on cpu and cuda")
     return device
 
 
@@ -57,11 +60,15 @@ def check(config: RunConfig) -> None:
     lengths = legal_lengths(config.task, config.train.lengths)
     config.ids.check(config.task, _look(config.task, max(lengths)))
     model = _new_model(config, seed=0, device="cpu")
-    model.check_ids(config.ids.assign(config.task, _look(config.task, max(lengths))))
-    if config.ids.max_id and model.encoding.largest_id is not None and config.ids.max_id > model.encoding.largest_id:
-        raise BadInput(f"training IDs go up to {config.ids.max_id}, the table ends at {model.encoding.largest_id}")
-    for cell in {cell.length: cell for cell in cells(config.task, config.evaluate)[0]}.values():
-        model.check_ids(config.ids.assign(cell.task, _look(cell.task, cell.length)))
+    tested = cells(config.task, config.evaluate)[0]
+    last = model.encoding.largest_id
+    if last is None:
+        return
+    if config.ids.max_id > last:
+        raise BadInput(f"training IDs go up to {config.ids.max_id}, the table ends at {last}")
+    model.check_ids(TrainingStream(config.task, config.ids, lengths, 1024, seed=0, device="cpu").batch(0).ids)
+    for cell in tested:
+        model.check_ids(config.ids.evaluation_ids(cell.task, _look(cell.task, cell.length)))
 
 
 def execute(
@@ -74,11 +81,12 @@ def execute(
 ) -> bool:
     """Train and test one seed in its folder; False if interrupted, with everything saved for a resume."""
     observer = observer or Observer()
-    if folder.path.exists() and resume and (folder.path / "config.yaml").exists():
+    if resume and (folder.path / "config.yaml").exists():
         _refuse_other_config(folder, config)
         if folder.finished:
             observer.say(f"{folder.path} is finished already")
             return True
+        folder.note_resume(info)
     else:
         check(config)
         folder.create(config, info)
@@ -103,8 +111,8 @@ def _train(
     folder.forget_after(step)
     if step >= config.train.steps:
         return True
-    if config.train.compile:
-        model.compile()
+    # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
+    compiled = cast(Transformer, torch.compile(model)) if config.train.compile else None
     lengths = legal_lengths(config.task, config.train.lengths)
     data = TrainingStream(config.task, config.ids, lengths, config.train.batch_size, seed, device)
     report = observer.phase(f"train {_label(folder)}", config.train.steps)
@@ -133,7 +141,7 @@ def _train(
             should_stop=observer.should_stop,
         )
         try:
-            return train(model, optimizer, data, config.train, hooks, start_step=step)
+            return train(model, optimizer, data, config.train, hooks, start_step=step, compiled=compiled)
         except RunFailed as error:
             raise RunFailed(f"{folder.path}: {error}; {_last_good(folder)}") from error
 
@@ -176,17 +184,20 @@ def _selected(folder: RunFolder, config: RunConfig) -> Checkpoint:
         raise BadInput(f"{folder.path} has no checkpoint yet")
     if config.evaluate.select == "last":
         return checkpoints[-1]
-    return max((c for c in checkpoints if c.score is not None), key=lambda c: (c.score, c.step))
+    scored = [checkpoint for checkpoint in checkpoints if checkpoint.score is not None]
+    if not scored:
+        raise BadInput(f"{folder.path} has no checkpoint yet that was measured at training lengths")
+    return max(scored, key=lambda checkpoint: (checkpoint.score, checkpoint.step))
 
 
 @torch.no_grad()
 def _validate(config: RunConfig, model: Transformer, seed: int, device: str) -> float:
-    """Share of exact answers at training lengths, on samples that training does not draw."""
+    """Share of exact answers at training lengths, on a stream of its own (short samples may repeat all the same)."""
     lengths = torch.tensor(legal_lengths(config.task, config.train.lengths), device=device)
     draws = stream(seed, "validate", torch.arange(_VALIDATION_SAMPLES, device=device))
     length = lengths[draws.below("length", len(lengths), 1)[:, 0]]
     sample = config.task.sample(length, draws.child("task"), int(lengths.max()))
-    judged = judge(model, sample, config.ids.assign(config.task, sample))
+    judged = judge(model, sample, config.ids.evaluation_ids(config.task, sample))
     return float(judged.exact.float().mean())
 
 
@@ -196,7 +207,7 @@ def _new_model(config: RunConfig, seed: int, device: str) -> Transformer:
 
 
 def _look(task: Task, length: int) -> Sample:
-    numbers = torch.arange(2)
+    numbers = torch.arange(16)
     return task.sample(torch.full_like(numbers, length), stream(0, "look", numbers), length)
 
 

@@ -11,11 +11,11 @@ import json
 import platform
 import re
 import subprocess
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -25,6 +25,8 @@ from longreach.evaluate import Card, Score, from_json, to_csv, to_json
 from longreach.files import write_atomically
 from longreach.runs.recipe import RunConfig
 from longreach.version import PACKAGE, __version__
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class RunInfo:
     versions: dict[str, str]
     commit: str
     title: str = ""
+    resumed: list[dict[str, Any]] = field(default_factory=list)
+    """Device, versions and commit of later starts, where they differ from the first."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class RunFolder:
         return (self.path / "scores.json").exists()
 
     def create(self, config: RunConfig, info: RunInfo) -> None:
-        if self.path.exists() and any(self.path.iterdir()):
+        # a start that was killed at once may have left run.json, and nothing to lose
+        if self.path.exists() and any(path.name != "run.json" for path in self.path.glob("[!.]*")):
             raise BadInput(f"{self.path} exists: add --resume to continue it, or choose another --out")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -70,7 +75,15 @@ class RunFolder:
         return build(RunConfig, read_yaml(path))
 
     def info(self) -> RunInfo:
-        return RunInfo(**self._read_json("run.json"))
+        return self._read_as("run.json", lambda content: RunInfo(**content))
+
+    def note_resume(self, now: RunInfo) -> None:
+        """Remember a start under other circumstances."""
+        first = self.info()
+        facts = {"device": now.device, "versions": now.versions, "commit": now.commit}
+        known = [{name: getattr(first, name) for name in facts}, *first.resumed]
+        if facts not in known:
+            self._write_json("run.json", asdict(replace(first, resumed=[*first.resumed, facts])))
 
     def log(self, step: int, values: dict[str, float]) -> None:
         with (self.path / "metrics.jsonl").open("a") as file:
@@ -103,20 +116,20 @@ class RunFolder:
             raise RunFailed(f"could not save the scores to {self.path}: {error.strerror}") from error
 
     def scores(self) -> list[Score]:
-        return from_json(self._read_json("scores.json"))
+        return self._read_as("scores.json", from_json)
 
     def card(self) -> Card:
-        return Card(**self._read_json("card.json"))
+        return self._read_as("card.json", lambda content: Card(**content))
 
     def _write_json(self, name: str, content: object) -> None:
         write_atomically(self.path / name, (json.dumps(content, indent=1) + "\n").encode())
 
-    def _read_json(self, name: str) -> Any:
+    def _read_as(self, name: str, make: Callable[[Any], T]) -> T:
         try:
-            return json.loads((self.path / name).read_text())
+            return make(json.loads((self.path / name).read_text()))
         except OSError as error:
             raise BadInput(f"{self.path} has no readable {name}: {error.strerror}") from error
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise BadInput(f"{self.path / name} is damaged: {error}") from error
 
 
@@ -163,5 +176,7 @@ def _commit() -> str:
             return ""
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    head = git("rev-parse", "--short=12", "HEAD")
-    return head + ("+" if head and git("status", "--porcelain", "--untracked-files=no", "--", ".") else "")
+    if not git("ls-files", "version.py"):
+        return ""  # installed somewhere below another project's checkout
+    changed = git("status", "--porcelain", "--", ":/src", ":/recipes")
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")

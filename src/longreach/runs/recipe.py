@@ -1,7 +1,7 @@
 """A recipe: one run, or several variants that differ only in what each of them names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,13 @@ def parse_recipe(name: str, content: Mapping[str, Any], changes: Mapping[str, An
     base = {key: value for key, value in content.items() if key not in _HEAD}
     overrides = {key: value for key, value in changes.items() if key not in _HEAD}
     built = {}
+    for key in (*base, *overrides):
+        if key not in {field.name for field in fields(RunConfig)}:
+            known = [*_HEAD, *(field.name for field in fields(RunConfig))]
+            raise BadInput(f"{key}: unknown key{nearest(str(key), known)}")
     for variant, own in variants.items():
+        if not isinstance(own, Mapping | None):
+            raise BadInput(f"variants.{variant}: expected a mapping of settings, got {own!r}")
         settings = merge(merge(base, own or {}), overrides)
         built[_check_name(str(variant))] = build(RunConfig, settings)
     return Recipe(

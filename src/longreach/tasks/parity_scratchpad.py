@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from longreach.errors import BadInput
 from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Form, Level, Part, Sample, Task, build_sample, join
@@ -73,7 +74,10 @@ class ParityScratchpad(Task):
     def parse(self, text: str) -> list[int]:
         """`1011`, `1 0 1 1` or the whole prompt `1 0 1 1 ; =`."""
         bits = text.replace(" ", "").removesuffix("=").removesuffix(";")
-        return super().parse(" ".join(bits) + " ; =")
+        tokens = super().parse(" ".join(bits))
+        if min(tokens) < _ZERO:
+            raise BadInput(f"parity_scratchpad: a prompt is bits, with ; = behind them or not, got {text!r}")
+        return [*tokens, _END, _EQUALS]
 
     def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
         self.check_length(int(prompt_tokens[0]) - 2)

@@ -45,6 +45,7 @@ class Planted(Task):
         self.q_voc.check(self.vocab_size)
         self.mu.check(self.vocab_size)
         self.q_pos.min_length(self.k)
+        self.g_star.check(self.vocab_size)
         self.g_star.num_classes(self.k)
 
     @cached_property
@@ -89,6 +90,12 @@ class Planted(Task):
         index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)
         free = (index < sample.prompt_tokens[:, None]) & ~self._is_planted(sample)
         return replace(sample, tokens=torch.where(free, fresh, sample.tokens))
+
+    def parse(self, text: str) -> list[int]:
+        tokens = super().parse(text)
+        if max(tokens) >= _FIRST + self.vocab_size:
+            raise BadInput("planted: a prompt has no label in it")
+        return tokens
 
     @staticmethod
     def _is_planted(sample: Sample) -> Tensor:

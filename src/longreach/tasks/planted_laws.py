@@ -146,6 +146,9 @@ class WeightedTokens(TokenLaw):
 class Label:
     """g*: from the k planted tokens to a class."""
 
+    def check(self, vocab_size: int) -> None:
+        """Refuse what does not fit the vocabulary."""
+
     def num_classes(self, k: int) -> int:
         raise BadInput(f"{type(self).__name__} does not say how many classes it has")
 
@@ -185,6 +188,10 @@ class TableLabel(Label):
     def __post_init__(self) -> None:
         if not self.classes or min(self.classes) < 0:
             raise ValueError(f"classes must be numbers from 0, got {self.classes}")
+
+    def check(self, vocab_size: int) -> None:
+        if self.vocab_size != vocab_size:
+            raise BadInput(f"planted: a table over {self.vocab_size} tokens for a vocabulary of {vocab_size}")
 
     def num_classes(self, k: int) -> int:
         if len(self.classes) != self.vocab_size**k:

@@ -92,7 +92,10 @@ class SparseParity(Task):
         return ids.masked_fill(index >= sample.prompt_tokens[:, None], 0)[:, None]
 
     def parse(self, text: str) -> list[int]:
-        return super().parse(" ".join(text.replace(" ", "")))
+        tokens = super().parse(" ".join(text.replace(" ", "")))
+        if any(token >= _ZERO for token in tokens[::2]) or any(token < _ZERO for token in tokens[1::2]):
+            raise BadInput(f"sparse_parity: marks and bits alternate, as in -1+0, got {text!r}")
+        return tokens
 
     def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
         self.check_length(int(prompt_tokens[0]))

@@ -81,7 +81,7 @@ class VariableAssignment(Task):
 
     @property
     def coupling_by_rule(self) -> bool:
-        return not self.scratchpad
+        return not self.scratchpad and self.query_id == "reserved"
 
     def check_length(self, length: int) -> None:
         if length < self.hops.low:
@@ -165,6 +165,8 @@ class VariableAssignment(Task):
         stands_for = dict(zip(names[::2], names[1::2], strict=True))
         chain = [tuple(prompt[end + 1 :])]
         while chain[-1] in stands_for:
+            if chain[-1] in chain[:-1]:
+                raise BadInput(f"variable_assignment: the chain returns to {' '.join(self.words(chain[-1]))}")
             chain.append(stands_for[chain[-1]])
         answer = chain[1:] if self.scratchpad else chain[-1:]
         return [token for name in answer for token in name] + [_STOP]

@@ -54,7 +54,10 @@ def save_checkpoint(
 def load_checkpoint(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Put the saved state into the model, and into the optimizer if one is given, bit for bit."""
     tensors = _read(checkpoint.path)
-    model.load_state_dict(_under("model.", tensors))
+    try:
+        model.load_state_dict(_under("model.", tensors))
+    except RuntimeError as error:
+        raise RunFailed(f"checkpoint {checkpoint.path} does not fit the model of its config.yaml") from error
     if optimizer is None:
         return
     state: dict[int, dict[str, Tensor]] = {}

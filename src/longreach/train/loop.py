@@ -71,8 +71,12 @@ def train(
     config: TrainConfig,
     hooks: Hooks,
     start_step: int = 0,
+    compiled: Transformer | None = None,
 ) -> bool:
-    """Train from `start_step` to the end; False if asked to stop before, with everything saved."""
+    """Train from `start_step` to the end; False if asked to stop before, with everything saved.
+
+    `compiled`, if given, is the same model in the form that computes the loss.
+    """
     device_type = torch.device(data.device).type
     # reading a loss waits for the device: on a GPU it is done only when a line is written anyway
     read_every = 1 if device_type == "cpu" else config.log_every
@@ -85,7 +89,7 @@ def train(
         lr = learning_rate(config.optimizer, step, config.steps)
         for group in optimizer.param_groups:
             group["lr"] = lr
-        batch_loss, grad_norm = _step(model, optimizer, data.batch(step), config, device_type)
+        batch_loss, grad_norm = _step(compiled or model, optimizer, data.batch(step), config, device_type)
         unread.append(torch.stack([batch_loss, grad_norm]))
         done = step + 1
         last = done == config.steps

@@ -36,8 +36,7 @@ class TrainingStream:
         choice = draws.below("length", len(self.lengths), 1)[:, 0]
         length = torch.tensor(self.lengths, device=self.device)[choice]
         sample = self.task.sample(length, draws.child("task"), max(self.lengths))
-        plain = self.policy.assign(self.task, sample)
-        return Batch(sample, self.policy.relabel(self.task, sample, plain, draws.child("ids")))
+        return Batch(sample, self.policy.training_ids(self.task, sample, draws.child("ids")))
 
 
 def legal_lengths(task: Task, span: Span) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -38,6 +39,14 @@ class IdPolicy:
         """IDs for one training step, drawn anew each time."""
         return ids
 
+    def evaluation_ids(self, task: Task, sample: Sample) -> Int[Tensor, "b g t"]:
+        """What evaluation and generation use; padding has ID 0."""
+        return _without_padding(self.assign(task, sample), sample)
+
+    def training_ids(self, task: Task, sample: Sample, draws: Draws) -> Int[Tensor, "b g t"]:
+        """What one training step uses; padding has ID 0."""
+        return _without_padding(self.relabel(task, sample, self.assign(task, sample), draws), sample)
+
     def supplier(self, task: Task) -> str:
         """Who supplies the IDs of generated tokens: `count`, `rule` or `oracle`."""
         return "count"
@@ -49,3 +58,9 @@ class IdPolicy:
     @property
     def name(self) -> str:
         return name_of(type(self))
+
+
+def _without_padding(ids: Int[Tensor, "b g t"], sample: Sample) -> Int[Tensor, "b g t"]:
+    """A policy may count on beyond the end of a short row, and out of a table."""
+    index = torch.arange(ids.shape[2], device=ids.device)
+    return ids.masked_fill((index >= sample.num_tokens[:, None])[:, None], 0)

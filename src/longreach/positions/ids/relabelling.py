@@ -23,7 +23,7 @@ def increasing(ids: Int[Tensor, "b t"], max_id: int, draws: Draws, columns: int)
     between is uniform.  `columns` is a bound on m.
     """
     m = ids.amax(1, keepdim=True).clamp(min=1)
-    stretch = (max_id / m.double()) ** draws.uniform("span", 1)
+    stretch = ((max_id + 1) / m.double()) ** draws.uniform("span", 1)  # + 1: the floor below must reach max_id
     span = (m * stretch).long().clamp(max=max_id).maximum(m)
     room = max_id - span
     margin = room // 8

@@ -32,7 +32,7 @@ class _UpToMaxId(Sequential):
             raise ValueError(f"{self.name}.max_id must be at least 1, got {self.max_id}")
 
     def check(self, task: Task, longest: Sample) -> None:
-        num_tokens = int(longest.num_tokens.max())
+        num_tokens = longest.tokens.shape[1]  # the most that a sample of that length can have
         if self.max_id < num_tokens - 1:
             raise BadInput(f"{self.name}.max_id={self.max_id} is too small for training samples of {num_tokens} tokens")
 
