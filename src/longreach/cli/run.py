@@ -16,7 +16,7 @@ from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import EvalConfig
 from longreach.model import ModelConfig
 from longreach.registry import nearest
-from longreach.report import load_results, score_table, write_report
+from longreach.report import THRESHOLDS, load_results, score_table, write_report
 from longreach.runs import Recipe, RunFolder, check, choose_device, execute, gather_info, load_recipe
 from longreach.train import OptimizerConfig, TrainConfig
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
                 "setting": group.setting,
                 "metric": group.metric,
                 "seeds": [curve.seed for curve in group.curves],
-                "reach": {str(p): group.reaches(p) for p in (0.9, 0.99)},
+                "reach": {str(p): group.reaches(p) for p in THRESHOLDS},
                 "rates": {str(length): rate for length, rate in group.middle().items()},
             }
             for group in report.groups
