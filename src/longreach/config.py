@@ -79,13 +79,13 @@ def to_plain(value: Any) -> Any:
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Plain:
-    """`base` with `changes` on top.  A change that names a part anew replaces that part whole."""
+    """`base` with `changes` on top.  A change that names a part anew, or is empty, replaces that part whole."""
     merged = dict(base)
     for key, change in changes.items():
         old = merged.get(key)
         if isinstance(old, str) and isinstance(change, Mapping) and "name" not in change:
             old = {"name": old}
-        if isinstance(old, Mapping) and isinstance(change, Mapping) and not _renames(old, change):
+        if isinstance(old, Mapping) and isinstance(change, Mapping) and change and not _renames(old, change):
             merged[key] = merge(old, change)
         else:
             merged[key] = change

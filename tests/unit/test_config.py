@@ -84,6 +84,7 @@ def test_merging_replaces_a_part_that_is_named_anew():
     merged = merge(base, {"ids": {"name": "sequential"}, "train": {"lr": 3}})
     assert merged == {"ids": {"name": "sequential"}, "train": {"steps": 1, "lr": 3}}
     assert merge(base, {"ids": {"chunks": 2}})["ids"] == {"name": "pose", "max_id": 9, "chunks": 2}
+    assert merge({"axes": {"k": [1]}}, {"axes": {}}) == {"axes": {}}
     assert merge({"task": {"k": 4}}, {"task": {"name": "sparse_parity"}}) == {"task": {"k": 4, "name": "sparse_parity"}}
     assert merge({"task": "planted"}, {"task": {"k": 2}}) == {"task": {"name": "planted", "k": 2}}
 

@@ -84,12 +84,13 @@ def train(
     score: float | None = None
     loss = norm = math.nan
     logged_at, logged_step = time.perf_counter(), start_step
+    computed = model if compiled is None else compiled
     model.train()
     for step in range(start_step, config.steps):
         lr = learning_rate(config.optimizer, step, config.steps)
         for group in optimizer.param_groups:
             group["lr"] = lr
-        batch_loss, grad_norm = _step(compiled or model, optimizer, data.batch(step), config, device_type)
+        batch_loss, grad_norm = _step(computed, optimizer, data.batch(step), config, device_type)
         unread.append(torch.stack([batch_loss, grad_norm]))
         done = step + 1
         last = done == config.steps
