@@ -18,22 +18,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def _run(*arguments: str) -> dict:
-    command = [
-        sys.executable,
-        "-m",
-        "longreach.cli.main",
-        "run",
-        *arguments,
-        "--device",
-        "cpu",
-        "--threads",
-        "1",
-        "--json",
-    ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    return json.loads(done.stdout)
+    options = ["--device", "cpu", "--threads", "1", "--json"]
+    command = [sys.executable, "-m", "longreach.cli.main", "run", *arguments, *options]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def test_the_demo_shows_what_it_claims_and_repeats_exactly(tmp_path):
