@@ -185,6 +185,8 @@ def test_eval_takes_lengths_and_any_task_field(finished, tmp_path, capsys):
     assert {line.split(",")[1] for line in lines[1:]} == {"counting", "coupled"}
     assert main(["eval", run, "--lengths", "3", "--relabel-ids", "--device", "cpu"]) == 0
     capsys.readouterr()
+    far = ["eval", run, "--lengths", "30", "--relabel-ids", "--device", "cpu", "--json"]
+    _fails(capsys, far, 2, "coupled.max_id=20 is too small: samples have 31 IDs")
     _fails(capsys, ["eval", run, "--task.k", "3", "--device", "cpu"], 2, "task.k: unknown key")
     _fails(capsys, ["eval", run, "--lengths", "5:3", "--device", "cpu"], 2, "lengths must not fall")
     _fails(capsys, ["eval", run, "--k", "3", "--device", "cpu"], 2, "unknown flag --k")

@@ -129,8 +129,8 @@ def test_a_bounded_level_is_never_relabelled():
     [
         (Planted(), Coupled(max_id=9), "planted has no known coupling"),
         (VariableAssignment(num_names=60), Coupled(max_id=99), "depend on the answer"),
-        (ParityScratchpad(), Coupled(max_id=9), "training samples have 11 IDs"),
-        (ParityScratchpad(), Pose(max_id=9), "too small for training samples of 23 tokens"),
+        (ParityScratchpad(), Coupled(max_id=9), "samples have 11 IDs"),
+        (ParityScratchpad(), Pose(max_id=9), "too small for samples of 23 tokens"),
     ],
 )
 def test_what_a_policy_cannot_serve_it_refuses(task, policy, complaint):
@@ -150,7 +150,7 @@ def test_padding_never_has_an_id_beyond_the_range(policy):
 
 def test_the_longest_possible_sample_is_what_counts():
     task = VariableAssignment(num_names=60, hops=Span(1, 8))
-    with pytest.raises(BadInput, match="training samples of 35 tokens"):
+    with pytest.raises(BadInput, match="samples of 35 tokens"):
         Pose(max_id=32).check(task, draw(task, [12]))
 
 

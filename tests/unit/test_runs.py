@@ -252,7 +252,11 @@ def test_axes_vary_the_task_and_impossible_cells_are_left_out(tmp_path):
             "position ID 101 is beyond the table, which ends at 60",
         ),
         ({"model": replace(TINY, width=10, heads=2)}, "rope turns 5 of 5 dimensions"),
-        ({"ids": Coupled(max_id=3)}, "training samples have 7 IDs"),
+        (
+            {"evaluate": EvalConfig(lengths=Lengths((99,)), relabel_ids=True, free_samples=0)},
+            "coupled.max_id=60 is too small: samples have 100 IDs",
+        ),
+        ({"ids": Coupled(max_id=3)}, "samples have 7 IDs"),
         ({"task": SparseParity(), "evaluate": EvalConfig(lengths=Lengths((7,)))}, "must be even, got 7"),
         ({"evaluate": EvalConfig(axes={"kk": [3]})}, "task.kk: unknown key"),
         (

@@ -134,6 +134,7 @@ def _count(
     draws = stream(config.seed, f"evaluate/{cell.task.name}/{setting}/{cell.length}", numbers)
     sample = cell.task.sample(torch.full_like(numbers, cell.length), draws.child("task"), cell.length)
     if config.relabel_ids:
+        policy.check(cell.task, sample)
         ids = policy.training_ids(cell.task, sample, draws.child("ids"))
     else:
         ids = policy.evaluation_ids(cell.task, sample)

@@ -61,6 +61,9 @@ def check(config: RunConfig) -> None:
     config.ids.check(config.task, _look(config.task, max(lengths)))
     model = _new_model(config, seed=0, device="cpu")
     tested = cells(config.task, config.evaluate)[0]
+    if config.evaluate.relabel_ids:
+        for cell in tested:
+            config.ids.check(cell.task, _look(cell.task, cell.length))
     last = model.encoding.largest_id
     if last is None:
         return

@@ -25,7 +25,7 @@ class IdPolicy:
             raise ValueError(f"{self.name}.max_id must not be negative, got {self.max_id}")
 
     def check(self, task: Task, longest: Sample) -> None:
-        """Refuse what the policy cannot serve in training; `longest` holds samples of the longest length."""
+        """Refuse what the policy cannot serve, or relabel; `longest` holds samples of the longest length."""
 
     def levels(self, task: Task) -> int:
         """How many IDs each token has."""

@@ -45,7 +45,7 @@ class Coupled(IdPolicy):
             )
         used = int(self.assign(task, longest).max())
         if self.relabelling != "none" and used > self.max_id:
-            raise BadInput(f"{self.name}.max_id={self.max_id} is too small: training samples have {used} IDs")
+            raise BadInput(f"{self.name}.max_id={self.max_id} is too small: samples have {used} IDs")
 
     def levels(self, task: Task) -> int:
         return len(task.coupling_levels)

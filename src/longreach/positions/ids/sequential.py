@@ -34,7 +34,7 @@ class _UpToMaxId(Sequential):
     def check(self, task: Task, longest: Sample) -> None:
         num_tokens = longest.tokens.shape[1]  # the most that a sample of that length can have
         if self.max_id < num_tokens - 1:
-            raise BadInput(f"{self.name}.max_id={self.max_id} is too small for training samples of {num_tokens} tokens")
+            raise BadInput(f"{self.name}.max_id={self.max_id} is too small for samples of {num_tokens} tokens")
 
     def room(self, sample: Sample) -> Int[Tensor, "b 1"]:
         """How far each sample's last ID may move."""
