@@ -45,7 +45,7 @@ def test_every_command_runs(page, tmp_path, monkeypatch, capsys):
 
 
 def test_the_example_of_a_run_works(tmp_path, monkeypatch, capsys):
-    (code,) = (block for block in _blocks(ROOT / "README.md", "python") if "scores = run(" in block)
+    (code,) = (block for block in _blocks(ROOT / "README.md", "python") if "scores = lr.run(" in block)
     monkeypatch.chdir(tmp_path)
     exec(compile(code.replace("steps=300", "steps=3"), "README.md", "exec"), {})
     assert "reach@0.9: " in capsys.readouterr().out
@@ -80,8 +80,9 @@ def test_the_example_task_and_policy_work_together(monkeypatch):
 
 
 def test_the_ten_lines_stand_in_the_examples():
-    (shown,) = (block for block in _blocks(ROOT / "README.md", "python") if "scores = run(" in block)
-    assert shown[shown.index("config = ") :] in (ROOT / "examples" / "ten_lines.py").read_text()
+    (shown,) = (block for block in _blocks(ROOT / "README.md", "python") if "scores = lr.run(" in block)
+    assert shown in (ROOT / "examples" / "ten_lines.py").read_text()
+    assert len([line for line in shown.splitlines() if line.strip()]) == 10
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
