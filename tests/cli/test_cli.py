@@ -46,7 +46,7 @@ def finished(tmp_path_factory):
     return folder / "out"
 
 
-def _fails(capsys, arguments, code, *words):
+def _check_fails(capsys, arguments, code, *words):
     """One line on stderr, and the promised exit code."""
     assert main(arguments) == code
     error = capsys.readouterr().err.strip()
@@ -78,6 +78,7 @@ def test_a_run_ends_with_a_table_a_picture_and_a_page(finished, capsys):
     assert "a rule, from the prompt" in text
     assert text.count("<tr><td>coupled</td>") == 1 + 2 * 4  # one line of reach, four metrics for each seed
     lines = (finished / "report" / "scores.csv").read_text().splitlines()
+    assert lines[0] == "variant,seed,length,metric,hits,samples,rate,low,high"
     assert len(lines) == 1 + 2 * 2 * 3 * 4  # variants, seeds, lengths, metrics
 
 
@@ -105,33 +106,33 @@ def test_flags_change_one_thing(recipe):
 
 
 def test_bad_usage_is_one_line_and_code_2(recipe, capsys, tmp_path):
-    _fails(capsys, ["run", "dmo"], 2, "unknown recipe 'dmo'; did you mean demo?")
-    _fails(capsys, ["run", "nothing.yaml"], 2, "there is no recipe file nothing.yaml")
-    _fails(capsys, ["run", recipe, "--train.stepz", "3"], 2, "train.stepz: unknown key; did you mean steps?")
-    _fails(capsys, ["run", recipe, "--train.steps"], 2, "--train.steps needs a value")
-    _fails(capsys, ["run", recipe, "stray"], 2, "unexpected argument 'stray'")
-    _fails(capsys, ["run", recipe, "--only", "copled"], 2, "no variant 'copled'; did you mean coupled?")
-    _fails(capsys, ["run", recipe, "--device", "tpux"], 2, "device 'tpux' cannot be used")
-    _fails(capsys, ["run", recipe, "--model.heads", "3"], 2, "model.width=16 does not split into 3 heads")
-    _fails(
+    _check_fails(capsys, ["run", "dmo"], 2, "unknown recipe 'dmo'; did you mean demo?")
+    _check_fails(capsys, ["run", "nothing.yaml"], 2, "there is no recipe file nothing.yaml")
+    _check_fails(capsys, ["run", recipe, "--train.stepz", "3"], 2, "train.stepz: unknown key; did you mean steps?")
+    _check_fails(capsys, ["run", recipe, "--train.steps"], 2, "--train.steps needs a value")
+    _check_fails(capsys, ["run", recipe, "stray"], 2, "unexpected argument 'stray'")
+    _check_fails(capsys, ["run", recipe, "--only", "copled"], 2, "no variant 'copled'; did you mean coupled?")
+    _check_fails(capsys, ["run", recipe, "--device", "tpux"], 2, "device 'tpux' cannot be used")
+    _check_fails(capsys, ["run", recipe, "--model.heads", "3"], 2, "model.width=16 does not split into 3 heads")
+    _check_fails(
         capsys,
         ["run", recipe, "--ids.name", "coupled", "--ids.max_id", "2"],
         2,
         "counting: coupled.max_id=2 is too small",
     )
-    _fails(capsys, ["run", recipe, "--only="], 2, "no variant ''")
-    _fails(capsys, ["run", recipe, "--seed", "3"], 2, "seed: unknown key; did you mean seeds")
-    _fails(capsys, ["run", recipe, "--threads", "-1"], 2, "--threads must not be negative")
-    _fails(capsys, ["run", recipe, "--device", "meta"], 2, "runs on cpu and cuda")
-    _fails(capsys, ["run", recipe, "--train.steps", "08"], 2, "train.steps: expected int, got '08'")
-    _fails(capsys, ["report", str(tmp_path), "--jsn"], 2, "did you mean --json")
-    _fails(capsys, ["report", "nowhere"], 2, "there is no nowhere")
-    _fails(capsys, ["report", str(tmp_path)], 2, "no finished run")
-    _fails(capsys, ["report", str(tmp_path), "--x"], 2, "unknown argument '--x'")
-    _fails(capsys, ["show", "parity_scratchpd", "--length", "3"], 2, "did you mean parity_scratchpad?")
-    _fails(capsys, ["show", "sparse_parity", "--length", "3"], 2, "must be even")
-    _fails(capsys, ["list", "tsk"], 2, "did you mean task?")
-    _fails(capsys, ["predict", str(tmp_path), "--prompt", "1"], 2, "is not a run folder")
+    _check_fails(capsys, ["run", recipe, "--only="], 2, "no variant ''")
+    _check_fails(capsys, ["run", recipe, "--seed", "3"], 2, "seed: unknown key; did you mean seeds")
+    _check_fails(capsys, ["run", recipe, "--threads", "-1"], 2, "--threads must not be negative")
+    _check_fails(capsys, ["run", recipe, "--device", "meta"], 2, "runs on cpu and cuda")
+    _check_fails(capsys, ["run", recipe, "--train.steps", "08"], 2, "train.steps: expected int, got '08'")
+    _check_fails(capsys, ["report", str(tmp_path), "--jsn"], 2, "did you mean --json")
+    _check_fails(capsys, ["report", "nowhere"], 2, "there is no nowhere")
+    _check_fails(capsys, ["report", str(tmp_path)], 2, "no finished run")
+    _check_fails(capsys, ["report", str(tmp_path), "--x"], 2, "unknown argument '--x'")
+    _check_fails(capsys, ["show", "parity_scratchpd", "--length", "3"], 2, "did you mean parity_scratchpad?")
+    _check_fails(capsys, ["show", "sparse_parity", "--length", "3"], 2, "must be even")
+    _check_fails(capsys, ["list", "tsk"], 2, "did you mean task?")
+    _check_fails(capsys, ["predict", str(tmp_path), "--prompt", "1"], 2, "is not a run folder")
     for arguments in ([], ["runn"], ["show", "planted"]):
         with pytest.raises(SystemExit) as stopped:
             main(arguments)
@@ -143,7 +144,7 @@ def test_bad_usage_is_one_line_and_code_2(recipe, capsys, tmp_path):
 def test_a_folder_that_exists_is_refused(recipe, capsys):
     assert main(["run", recipe, "--out", "out", "--device", "cpu", "--json"]) == 0
     capsys.readouterr()
-    _fails(capsys, ["run", recipe, "--out", "out", "--device", "cpu"], 2, "exists: add --resume")
+    _check_fails(capsys, ["run", recipe, "--out", "out", "--device", "cpu"], 2, "exists: add --resume")
     assert main(["run", recipe, "--out", "out", "--device", "cpu", "--resume"]) == 0
 
 
@@ -162,12 +163,14 @@ def test_a_failed_run_is_one_line_and_code_1(recipe, capsys):
         "40",
         "--json",
     ]
-    _fails(capsys, [*arguments, *spoil], 1, "out/counting/seed-0", "at step")
+    _check_fails(capsys, [*arguments, *spoil], 1, "out/counting/seed-0", "at step")
 
 
 def test_an_unwritable_folder_is_one_line_and_code_1(recipe, capsys, tmp_path):
     (tmp_path / "file").write_text("")
-    _fails(capsys, ["run", recipe, "--out", "file/out", "--device", "cpu", "--json"], 1, "cannot write to file/out")
+    _check_fails(
+        capsys, ["run", recipe, "--out", "file/out", "--device", "cpu", "--json"], 1, "cannot write to file/out"
+    )
 
 
 def test_eval_takes_lengths_and_any_task_field(finished, tmp_path, capsys):
@@ -181,17 +184,17 @@ def test_eval_takes_lengths_and_any_task_field(finished, tmp_path, capsys):
     assert "reach@0.9" in capsys.readouterr().out
     lines = out.read_text().splitlines()
     assert len(lines) == 1 + 4 * 4
-    assert lines[0] == "run,variant,seed,length,metric,hits,samples"
+    assert lines[0] == "run,variant,seed,length,metric,hits,samples,rate,low,high"
     assert {line.split(",")[1] for line in lines[1:]} == {"counting", "coupled"}
     assert main(["eval", run, "--lengths", "3", "--relabel-ids", "--device", "cpu"]) == 0
     capsys.readouterr()
     far = ["eval", run, "--lengths", "30", "--relabel-ids", "--device", "cpu", "--json"]
-    _fails(capsys, far, 2, "coupled.max_id=20 is too small: samples have 31 IDs")
-    _fails(capsys, ["eval", run, "--task.k", "3", "--device", "cpu"], 2, "task.k: unknown key")
-    _fails(capsys, ["eval", run, "--lengths", "5:3", "--device", "cpu"], 2, "lengths must not fall")
-    _fails(capsys, ["eval", run, "--k", "3", "--device", "cpu"], 2, "unknown flag --k")
-    _fails(capsys, ["eval", run, "--out", "x.txt", "--device", "cpu"], 2, ".json or .csv")
-    _fails(capsys, ["eval", run, "--out", "nodir/x.csv", "--device", "cpu"], 2, "there is no folder nodir")
+    _check_fails(capsys, far, 2, "coupled.max_id=20 is too small: samples have 31 IDs")
+    _check_fails(capsys, ["eval", run, "--task.k", "3", "--device", "cpu"], 2, "task.k: unknown key")
+    _check_fails(capsys, ["eval", run, "--lengths", "5:3", "--device", "cpu"], 2, "lengths must not fall")
+    _check_fails(capsys, ["eval", run, "--k", "3", "--device", "cpu"], 2, "unknown flag --k")
+    _check_fails(capsys, ["eval", run, "--out", "x.txt", "--device", "cpu"], 2, ".json or .csv")
+    _check_fails(capsys, ["eval", run, "--out", "nodir/x.csv", "--device", "cpu"], 2, "there is no folder nodir")
 
 
 def test_a_part_run_again_reports_everything_that_is_there(recipe, capsys):
@@ -261,9 +264,11 @@ def test_predict_answers_a_prompt(finished, capsys):
     assert result["right"] is False  # six steps teach nothing
     assert main(["predict", run, "--prompt", "101", "--max-tokens", "2", "--device", "cpu"]) == 0
     assert "1 0 1 ; =  ->  " in capsys.readouterr().out
-    _fails(capsys, ["predict", run, "--prompt", "1 2", "--device", "cpu"], 2, "'2' is not a token")
+    _check_fails(capsys, ["predict", run, "--prompt", "1 2", "--device", "cpu"], 2, "'2' is not a token")
     for none in ("-1", "0"):
-        _fails(capsys, ["predict", run, "--prompt", "1", "--max-tokens", none, "--device", "cpu"], 2, "at least 1")
+        _check_fails(
+            capsys, ["predict", run, "--prompt", "1", "--max-tokens", none, "--device", "cpu"], 2, "at least 1"
+        )
 
 
 def test_a_corrupt_checkpoint_is_one_line(finished, tmp_path, capsys):
@@ -273,7 +278,7 @@ def test_a_corrupt_checkpoint_is_one_line(finished, tmp_path, capsys):
     shutil.copytree(finished / "coupled" / "seed-0", run)
     for file in (run / "checkpoints").glob("*.safetensors"):
         file.write_bytes(file.read_bytes()[:-9])
-    _fails(capsys, ["predict", str(run), "--prompt", "1", "--device", "cpu"], 1, "is damaged", "checksum")
+    _check_fails(capsys, ["predict", str(run), "--prompt", "1", "--device", "cpu"], 1, "is damaged", "checksum")
 
 
 @pytest.mark.parametrize("task", sorted(entries("task")))

@@ -1,8 +1,6 @@
 """`longreach eval RUN`: test a trained model at other lengths, or with other task settings."""
 
 import argparse
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from longreach.cli.flags import task_axes
 from longreach.cli.progress import watch
 from longreach.config import build, to_plain
 from longreach.errors import BadInput
-from longreach.evaluate import EvalConfig, cells, evaluate, make_card, to_json, total_samples
+from longreach.evaluate import EvalConfig, cells, evaluate, make_card, to_csv, to_json, total_samples
 from longreach.files import write_atomically
 from longreach.report import Result, group, headline_metric, score_table
 from longreach.runs import RunFolder, choose_device, find_runs, load_model
@@ -50,13 +48,14 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     results = []
     for folder in folders:
         results.append(_evaluate(folder, args, axes, device))
-    rows = [
-        {"run": str(result.folder.path), "variant": result.info.variant, **row}
-        for result in results
-        for row in to_json(result.scores)
+    scores = [score for result in results for score in result.scores]
+    labels = [
+        {"run": str(result.folder.path), "variant": result.info.variant} for result in results for _ in result.scores
     ]
+    rows = [{**label, **row} for label, row in zip(labels, to_json(scores), strict=True)]
     if args.out is not None:
-        write_atomically(args.out, (_as_csv(rows) if args.out.suffix == ".csv" else json.dumps(rows)).encode())
+        content = to_csv(scores, labels) if args.out.suffix == ".csv" else json.dumps(rows)
+        write_atomically(args.out, content.encode())
     if args.json:
         print(json.dumps(rows))
         return 0
@@ -85,17 +84,6 @@ def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[
     lengths = legal_lengths(config.task, config.train.lengths)
     card = make_card(config.task, config.ids, lengths, asked)
     return Result(folder, info, scores, card, info.variant or info.recipe)
-
-
-def _as_csv(rows: list[dict[str, Any]]) -> str:
-    """One line per cell, with its run; every varied field is a column of its own."""
-    axes = sorted({name for row in rows for name in row["overrides"]})
-    names = ["run", "variant", "seed", "length", *axes, "metric", "hits", "samples"]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows({**row, **row["overrides"]} for row in rows)
-    return out.getvalue()
 
 
 def _asked(stored: EvalConfig, args: argparse.Namespace, axes: dict[str, list[Any]]) -> EvalConfig:

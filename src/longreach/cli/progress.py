@@ -47,6 +47,9 @@ def watch(console: Console, quiet: bool = False) -> Iterator[Observer]:
     progress = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
     lines = not quiet and not console.is_terminal
 
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def phase(title: str, total: int) -> Callable[[int, str], None]:
         bar = progress.add_task(escape(title), total=total, note="")
         started = shown = time.monotonic()
@@ -62,14 +65,9 @@ def watch(console: Console, quiet: bool = False) -> Iterator[Observer]:
                 shown = now
                 rate = (done - first) / max(now - started, 1e-9)
                 left = (total - done) / rate if rate else 0.0
-                console.print(
-                    f"{title}: {done}/{total}, {rate:.0f}/s, {left:.0f} s left, {note}", markup=False, highlight=False
-                )
+                say(f"{title}: {done}/{total}, {rate:.0f}/s, {left:.0f} s left, {note}")
 
         return report
-
-    def say(line: str) -> None:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     try:
         with progress:

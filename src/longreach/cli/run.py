@@ -51,6 +51,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     folder = args.out or Path("runs") / recipe.name
     only = list(recipe.variants) if args.only is None else [name.strip() for name in args.only.split(",")]
     todo = _plan(recipe, folder, args.resume, list(dict.fromkeys(only)))
+    if recipe.about and not args.json:
+        say.print(recipe.about, markup=False, highlight=False)
     with watch(say, quiet=args.json) as observer:
         for variant, seed, run_folder in todo:
             info = gather_info(recipe.name, recipe.title, variant, seed, device)

@@ -40,16 +40,19 @@ def from_json(rows: Iterable[Mapping[str, object]]) -> list[Score]:
     return [Score(**row) for row in rows]  # type: ignore[arg-type]
 
 
-def to_csv(scores: Iterable[Score]) -> str:
-    """One line per cell; every overridden field is a column of its own."""
+def to_csv(scores: Iterable[Score], labels: Iterable[Mapping[str, str]] | None = None) -> str:
+    """One line per cell; every overridden field is a column of its own.  `labels`, one mapping for each score, are
+    columns in front."""
     scores = list(scores)
+    marks = list(labels) if labels is not None else [{}] * len(scores)
     axes = sorted({name for score in scores for name in score.overrides})
+    counts = ["metric", "hits", "samples", "rate", "low", "high"]
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["seed", "length", *axes, "metric", "hits", "samples", "rate", "low", "high"])
-    for score in scores:
-        settings = [score.overrides.get(name, "") for name in axes]
+    writer = csv.DictWriter(out, [*(marks[0] if marks else {}), "seed", "length", *axes, *counts], lineterminator="\n")
+    writer.writeheader()
+    for mark, score in zip(marks, scores, strict=True):
+        row = {name: value for name, value in asdict(score).items() if name != "overrides"}
         low, high = score.interval()
-        counts = [score.hits, score.samples, f"{score.rate:.6g}", f"{low:.6g}", f"{high:.6g}"]
-        writer.writerow([score.seed, score.length, *settings, score.metric, *counts])
+        rates = {"rate": f"{score.rate:.6g}", "low": f"{low:.6g}", "high": f"{high:.6g}"}
+        writer.writerow({**mark, **row, **score.overrides, **rates})
     return out.getvalue()

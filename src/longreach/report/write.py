@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from longreach.evaluate import to_csv
 from longreach.files import write_atomically
 from longreach.report.curves import Group, Result, group, headline_metric
 from longreach.report.figures import length_figure, save_png
@@ -25,17 +26,7 @@ def write_report(results: list[Result], folder: Path) -> Report:
     report = Report(title, groups, folder / "accuracy.png", folder / "report.html", folder / "scores.csv")
     save_png(length_figure(groups, title), report.png)
     write_atomically(report.html, render_page(results, groups, title).encode())
-    write_atomically(report.csv, _all_scores(results).encode())
+    scores = [score for result in results for score in result.scores]
+    labels = [{"variant": result.variant} for result in results for _ in result.scores]
+    write_atomically(report.csv, to_csv(scores, labels).encode())
     return report
-
-
-def _all_scores(results: list[Result]) -> str:
-    lines = ["variant,setting,seed,length,metric,hits,samples"]
-    for result in results:
-        for metric in dict.fromkeys(score.metric for score in result.scores):
-            for curve in result.curves(metric):
-                lines += [
-                    f'{curve.variant},"{curve.setting}",{curve.seed},{score.length},{metric},{score.hits},{score.samples}'
-                    for score in curve.scores
-                ]
-    return "\n".join(lines) + "\n"
