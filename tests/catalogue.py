@@ -1,7 +1,16 @@
 """One or more settings of every registered part, for tests that must hold for all of them."""
 
-from longreach.api import Coupled, Oracle, Pose, RandomStart, Sequential, Span
-from longreach.tasks import ParityScratchpad, Planted, SparseParity, VariableAssignment
+from longreach.api import Coupled, Oracle, Pose, Predicted, RandomStart, Sequential, Span
+from longreach.tasks import (
+    Addition,
+    GraphWalk,
+    ParityScratchpad,
+    Planted,
+    PointerChasing,
+    SparseParity,
+    Tape,
+    VariableAssignment,
+)
 from longreach.tasks.planted_laws import FixedGaps, SumMod, TableLabel, UniformTokens, WeightedTokens, WindowPositions
 
 TASKS = [
@@ -25,6 +34,18 @@ TASKS = [
     VariableAssignment(num_names=60, hops=Span(2, 2), name_tokens=3, query_id="given", into_chain=0.0),
     VariableAssignment(num_names=60, hops=Span(1, 4), scratchpad=False),
     VariableAssignment(num_names=60, hops=Span(2, 2), scratchpad=False, query_id="given"),
+    VariableAssignment(num_names=60, hops=Span(1, 4), end="marked"),
+    VariableAssignment(num_names=60, hops=Span(1, 4), name_tokens=2, echo=True, end="marked"),
+    VariableAssignment(num_names=60, hops=Span(1, 4), name_tokens=2, echo=True, query_id="given"),
+    VariableAssignment(num_names=60, hops=Span(1, 4), scratchpad=False, end="marked"),
+    Tape(),
+    Tape(symbols=2, steps=Span(3, 9)),
+    PointerChasing(num_names=60),
+    PointerChasing(num_names=60, hops=Span(1, 5)),
+    GraphWalk(num_names=60),
+    GraphWalk(num_names=60, degree=1, steps=Span(2, 6)),
+    Addition(),
+    Addition(carry="hidden"),
 ]
 COUPLED_TASKS = [task for task in TASKS if task.coupling_levels]
 RULE_TASKS = [task for task in COUPLED_TASKS if task.coupling_by_rule]
@@ -37,6 +58,8 @@ POLICIES = [
     Coupled(max_id=500),
     Coupled(max_id=500, form="published", relabelling="offset"),
     Oracle(max_id=500),
+    Predicted(max_id=500),
+    Predicted(max_id=500, form="published", relabelling="skips"),
 ]
 
 

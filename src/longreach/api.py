@@ -3,22 +3,27 @@
 from pathlib import Path
 
 from longreach.attention import AttentionConfig, ScaledSoftmaxConfig, Softmax
-from longreach.decode import generate
+from longreach.decode import Sampling, generate
 from longreach.evaluate import EvalConfig, Score, evaluate, reach
-from longreach.model import ModelConfig, Transformer, build_model
+from longreach.model import ModelConfig, PointerConfig, PositionHeadConfig, TableConfig, Transformer, build_model
+from longreach.objective import ObjectiveConfig
 from longreach.positions.encodings import LearnedConfig, NoEncoding, RopeConfig, SinusoidalConfig
-from longreach.positions.ids import Coupled, IdPolicy, Oracle, Pose, RandomStart, Sequential
+from longreach.positions.ids import Coupled, IdPolicy, Oracle, Pose, Predicted, RandomStart, Sequential
 from longreach.registry import register
 from longreach.runs import Observer, RunConfig, RunFolder, choose_device, execute, gather_info, load_model, load_recipe
 from longreach.seeding import Draws, stream
 from longreach.spans import Lengths, Span
 from longreach.tasks import (
+    Addition,
     Form,
+    GraphWalk,
     Level,
     ParityScratchpad,
     Planted,
+    PointerChasing,
     Sample,
     SparseParity,
+    Tape,
     Task,
     VariableAssignment,
     build_sample,
@@ -27,28 +32,36 @@ from longreach.tasks import (
 from longreach.train import OptimizerConfig, TrainConfig
 
 __all__ = [
+    "Addition",
     "AttentionConfig",
     "Coupled",
     "Draws",
     "EvalConfig",
     "Form",
+    "GraphWalk",
     "IdPolicy",
     "LearnedConfig",
     "Lengths",
     "Level",
     "ModelConfig",
     "NoEncoding",
+    "ObjectiveConfig",
     "Observer",
     "OptimizerConfig",
     "Oracle",
     "ParityScratchpad",
     "Planted",
+    "PointerChasing",
+    "PointerConfig",
     "Pose",
+    "PositionHeadConfig",
+    "Predicted",
     "RandomStart",
     "RopeConfig",
     "RunConfig",
     "RunFolder",
     "Sample",
+    "Sampling",
     "ScaledSoftmaxConfig",
     "Score",
     "Sequential",
@@ -56,6 +69,8 @@ __all__ = [
     "Softmax",
     "Span",
     "SparseParity",
+    "TableConfig",
+    "Tape",
     "Task",
     "TrainConfig",
     "Transformer",

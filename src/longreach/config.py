@@ -199,6 +199,9 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if hint is Any:
         return value
     if origin in (Union, types.UnionType):
+        choices = [option for option in options if option is not type(None)]
+        if len(choices) == 1 and value is not None:
+            return _convert(choices[0], value, where)  # so that its own complaint is heard
         for option in options:
             try:
                 return _convert(option, value, where)

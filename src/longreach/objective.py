@@ -1,19 +1,134 @@
-"""What training minimises: cross-entropy on the answer tokens that must be predicted."""
+"""What training minimises: cross-entropy on the answer tokens that must be predicted and, with a position head,
+on the position IDs of all answer tokens."""
+
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.model import Transformer
+from longreach.model import RESERVED, IdChoice, Transformer, prompt_ladders
+from longreach.seeding import Draws
 from longreach.tasks import Sample
 
 
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """The losses.  All but the first concern predicted IDs only."""
+
+    id_weight: float = 1.0
+    """Weight of the loss on IDs; the loss on tokens has weight 1."""
+    id_loss_on: Literal["answer", "all"] = "answer"
+    """Whether the IDs of prompt tokens are predicted too, as an exercise: generation is given them."""
+    feed_predicted: float = 0.0
+    """Probability, at the end of training, that an answer token is fed with the ID the model predicts for it instead
+    of the true one.  Takes a second pass per step."""
+    feed_from: float = 0.5
+    """Share of training after which that probability rises from 0, on a line."""
+
+    def __post_init__(self) -> None:
+        if self.id_weight < 0:
+            raise ValueError(f"objective.id_weight must not be negative, got {self.id_weight}")
+        for name in ("feed_predicted", "feed_from"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"objective.{name} must be in 0..1, got {getattr(self, name)}")
+
+    def feeding(self, progress: "float | Tensor") -> "float | Tensor":
+        """The probability of feeding predicted IDs when this share of training is done."""
+        rising = (progress - self.feed_from) / max(1 - self.feed_from, 1e-9)
+        clamped = rising.clamp(0, 1) if isinstance(rising, Tensor) else min(max(rising, 0.0), 1.0)
+        return self.feed_predicted * clamped
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Sums over a batch; what they are divided by is the caller's business, who may have more batches."""
+
+    token: Float[Tensor, ""]
+    position: Float[Tensor, ""]
+
+
+def token_targets(sample: Sample) -> Bool[Tensor, "b t-1"]:
+    """Where the next token must be predicted."""
+    return (sample.answer & ~sample.given)[:, 1:]
+
+
+def id_targets(sample: Sample, on: Literal["answer", "all"] = "answer") -> Bool[Tensor, "b t-1"]:
+    """Where the next token's IDs must be predicted: given tokens too, but not the last, which is never read."""
+    index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)
+    read = index < sample.num_tokens[:, None] - 1
+    return ((sample.answer if on == "answer" else torch.ones_like(sample.answer)) & read)[:, 1:]
+
+
 def answer_loss(
-    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"]
-) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """Summed loss and the number of tokens it is over.  Padding and given tokens carry none."""
-    hidden = model(sample.tokens[:, :-1], ids[:, :, :-1])
-    wanted = (sample.answer & ~sample.given)[:, 1:]  # token t+1 is predicted at t
-    logits = model.logits(hidden[wanted])
-    loss = torch.nn.functional.cross_entropy(logits.float(), sample.tokens[:, 1:][wanted], reduction="sum")
-    return loss, wanted.sum()
+    model: Transformer,
+    sample: Sample,
+    ids: Int[Tensor, "b g t"],
+    config: ObjectiveConfig | None = None,
+    draws: Draws | None = None,
+    progress: "float | Tensor" = 0.0,
+) -> Losses:
+    """Both losses.  Padding and given tokens carry no token loss.  Nothing here waits for the device."""
+    config = config or ObjectiveConfig()
+    fed = ids
+    if config.feed_predicted and model.position_head is not None:
+        if draws is None:
+            raise ValueError("feeding predicted IDs needs draws")
+        fed = _mix_predicted(model, sample, ids, config.feeding(progress), draws)
+    hidden = model(sample.tokens[:, :-1], fed[:, :, :-1])
+    wanted = token_targets(sample)
+    at, valid = select(wanted)
+    logits = model.logits(gather(hidden, at))
+    labels = sample.tokens[:, 1:].gather(1, at).masked_fill(~valid, -100)
+    token = torch.nn.functional.cross_entropy(
+        logits.float().flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"
+    )
+    if model.position_head is None:
+        return Losses(token, torch.zeros_like(token))
+    at, valid = select(id_targets(sample, config.id_loss_on))
+    position = torch.zeros_like(token)
+    for level, choice in enumerate(id_choices(model, sample, fed, hidden, at)):
+        target = ids[:, level, 1:].gather(1, at).masked_fill(~valid, RESERVED)  # any ID that can be reached
+        position = position - choice.log_probability(target).masked_fill(~valid, 0).sum()
+    return Losses(token, position)
+
+
+def id_choices(
+    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], hidden: Float[Tensor, "b t-1 w"], at: Tensor
+) -> list[IdChoice]:
+    """Per level, the model's choice for the token after each of the places `at`, the true prefix being given."""
+    if model.position_head is None:
+        raise ValueError("the model has no position head")
+    read = ids[:, :, :-1]
+    reserved = torch.full_like(ids[:, :, 0], RESERVED)
+    reachable = model.position_head.reachable(read, prompt_ladders(ids, sample.prompt_tokens, reserved), reserved)
+    memory = model.remember(hidden, sample.tokens[:, :-1])
+    following = sample.tokens[:, 1:].gather(1, at)
+    return model.choose_ids(gather(hidden, at), following, at + 1, memory, reachable, reserved)
+
+
+def _mix_predicted(
+    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], share: "float | Tensor", draws: Draws
+) -> Int[Tensor, "b g t"]:
+    """The IDs with a share of the answer's replaced by what the model predicts for them, given the true ones."""
+    with torch.no_grad():
+        hidden = model(sample.tokens[:, :-1], ids[:, :, :-1])
+        everywhere = torch.arange(hidden.shape[1], device=ids.device).expand(hidden.shape[:2])
+        best = torch.stack([choice.best() for choice in id_choices(model, sample, ids, hidden, everywhere)], dim=1)
+    replaced = id_targets(sample) & (draws.uniform("feed", hidden.shape[1]) < share)
+    return torch.cat([ids[:, :, :1], torch.where(replaced[:, None], best, ids[:, :, 1:])], dim=2)
+
+
+def select(wanted: Bool[Tensor, "b t"]) -> tuple[Int[Tensor, "b a"], Bool[Tensor, "b a"]]:
+    """The wanted places of each row, in order, and which of them are real: rows may want different numbers.
+
+    On a GPU all places are taken, so that shapes are fixed and nothing waits; on a CPU only as many as needed.
+    """
+    count = wanted.shape[1] if wanted.is_cuda else int(wanted.sum(1).max())
+    at = (~wanted).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+    return at, wanted.gather(1, at)
+
+
+def gather(hidden: Float[Tensor, "b t w"], at: Int[Tensor, "b a"]) -> Float[Tensor, "b a w"]:
+    return hidden.gather(1, at[..., None].expand(-1, -1, hidden.shape[2]))

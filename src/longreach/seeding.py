@@ -37,6 +37,10 @@ class Draws:
         """Doubles in [0, 1), all 53 bits random."""
         return _shift_right(self.bits(purpose, columns), 11).double() * 2.0**-53
 
+    def rows(self, start: int, stop: int) -> "Draws":
+        """The numbers of some of the samples."""
+        return Draws(self.key[start:stop])
+
     def child(self, name: str) -> "Draws":
         """An independent stream for the same samples."""
         return Draws(_mix_(self.key ^ _name_key(name)))
@@ -44,7 +48,8 @@ class Draws:
 
 def stream(seed: int, name: str, samples: Int[Tensor, "b"]) -> Draws:
     """The stream `name` of a run.  `samples` numbers the samples within the stream."""
-    root = _mix_(torch.tensor([_signed(seed * _GOLDEN % _WORD) ^ _name_key(name)], device=samples.device))
+    first = _signed(seed * _GOLDEN % _WORD) ^ _name_key(name)
+    root = _mix_(torch.full((1,), first, device=samples.device))  # a fill, not a copy from the host
     return Draws(_mix_(root + samples.long() * _signed(_MIX2)))
 
 

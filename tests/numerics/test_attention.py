@@ -30,7 +30,7 @@ def test_attention_is_the_formula(config, with_bias):
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 7, 8, generator=generator, dtype=torch.float64) for _ in range(3))
     bias = torch.randn(2, 3, 7, 7, generator=generator, dtype=torch.float64) if with_bias else None
-    attention: Attention = config.build(Shape(24, 3, 1, 0)).double()
+    attention: Attention = config.build(Shape(24, 3, (0,), 0)).double()
     slope = torch.tensor([0.7, -0.3, 0.1], dtype=torch.float64)
     if isinstance(config, ScaledSoftmaxConfig):
         attention.slope.data.copy_(slope)

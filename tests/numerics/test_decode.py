@@ -42,7 +42,7 @@ JOBS = [
 
 def _random_model(task, policy, encoding, attention):
     config = replace(TINY, encoding=encoding, attention=attention)
-    model = build_model(config, len(task.vocabulary), 5, policy.levels(task), policy.max_id).eval()
+    model = build_model(config, len(task.vocabulary), 5, policy.level_sizes(task), policy.max_id).eval()
     with torch.no_grad():
         model.head.weight.mul_(40)  # decisive logits: near-ties would hide or feign differences
     return model

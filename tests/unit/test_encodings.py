@@ -13,7 +13,9 @@ ENCODINGS = [NoEncoding(), LearnedConfig(max_id=50), SinusoidalConfig(), RopeCon
 
 
 def _model(encoding, levels=1, heads=2):
-    return build_model(ModelConfig(layers=2, width=32, heads=heads, encoding=encoding), 11, 0, levels=levels).eval()
+    return build_model(
+        ModelConfig(layers=2, width=32, heads=heads, encoding=encoding), 11, 0, level_sizes=(0,) * levels
+    ).eval()
 
 
 @given(shift=st.integers(1, 5_000_000), seed=st.integers(0, 100))
@@ -27,7 +29,7 @@ def test_with_rope_shifting_all_ids_changes_nothing_not_even_a_bit(shift, seed):
 
 def test_rope_depends_on_differences_of_ids_only():
     """A score is the same wherever the pair stands, also at IDs in the millions."""
-    rope = RopeConfig().build(Shape(16, 1, 1, 0))
+    rope = RopeConfig().build(Shape(16, 1, (0,), 0))
     q, k = torch.randn(1, 1, 1, 16), torch.randn(1, 1, 1, 16)
 
     def score(q_id, k_id):
@@ -52,7 +54,7 @@ def test_every_level_enters(encoding, levels):
 
 
 def test_rope_turns_each_level_with_its_own_frequencies():
-    rope = RopeConfig().build(Shape(8, 1, 2, 0))
+    rope = RopeConfig().build(Shape(8, 1, (0, 0), 0))
     origin = torch.zeros(1, 2, 1, dtype=torch.long)
     first = rope.rotation(torch.tensor([[[3], [0]]]), origin)[1]
     second = rope.rotation(torch.tensor([[[0], [3]]]), origin)[1]
@@ -62,7 +64,7 @@ def test_rope_turns_each_level_with_its_own_frequencies():
 
 
 def test_sinusoids_are_those_of_the_formula():
-    waves = SinusoidalConfig(scale=1.0).build(Shape(4, 1, 1, 0)).embed(torch.tensor([[[7]]]))
+    waves = SinusoidalConfig(scale=1.0).build(Shape(4, 1, (0,), 0)).embed(torch.tensor([[[7]]]))
     angles = torch.tensor([7.0, 0.07])
     torch.testing.assert_close(waves[0, 0], torch.cat([angles.sin(), angles.cos()]))
 
@@ -79,6 +81,6 @@ def test_odd_head_sizes_are_refused():
     with pytest.raises(BadInput, match="rope turns 3 of 3 dimensions"):
         build_model(ModelConfig(layers=1, width=9, heads=3), 5, 0)
     with pytest.raises(BadInput, match="multiple of 4"):
-        build_model(ModelConfig(layers=1, width=12, heads=2), 5, 0, levels=2)
+        build_model(ModelConfig(layers=1, width=12, heads=2), 5, 0, level_sizes=(0, 0))
     with pytest.raises(BadInput, match="does not split into sines"):
         _model(SinusoidalConfig(), levels=3)

@@ -13,6 +13,7 @@ from longreach.api import (
     ParityScratchpad,
     Planted,
     Pose,
+    Predicted,
     RandomStart,
     Sequential,
     Span,
@@ -24,12 +25,21 @@ from longreach.positions.ids.relabelling import increasing
 from longreach.registry import entries
 from longreach.seeding import stream
 
+
+def _prompt_ids_are_known(task, policy):
+    return not isinstance(policy, Predicted) or getattr(task, "query_id", "reserved") == "reserved"
+
+
 PAIRS = [
     (task, policy)
     for task in TASKS
     for policy in POLICIES
     if not isinstance(policy, Coupled)
-    or (task.coupling_levels and (task.coupling_by_rule or isinstance(policy, Oracle)))
+    or (
+        task.coupling_levels
+        and (task.coupling_by_rule or not policy.needs_rule)
+        and _prompt_ids_are_known(task, policy)
+    )
 ]
 
 
@@ -43,7 +53,7 @@ def test_relabelling_keeps_order_and_stays_in_range(task, policy):
     policy.check(task, sample)
     plain = policy.assign(task, sample)
     ids = policy.relabel(task, sample, plain, stream(1, "ids", torch.arange(80)))
-    assert ids.shape == plain.shape == (80, policy.levels(task), sample.tokens.shape[1])
+    assert ids.shape == plain.shape == (80, len(policy.level_sizes(task)), sample.tokens.shape[1])
     inside = torch.arange(plain.shape[2]) < sample.num_tokens[:, None]
     inside = inside[:, None].expand_as(plain)
     assert (ids[inside] >= 0).all()
@@ -61,7 +71,7 @@ def test_relabelling_keeps_order_and_stays_in_range(task, policy):
 @given(seed=st.integers(0, 500), m=st.integers(1, 30), room=st.integers(0, 300))
 def test_the_increasing_map_is_increasing_and_fits(seed, m, room):
     ids = torch.arange(0, m + 1).expand(16, m + 1)
-    image = increasing(ids, m + room, stream(seed, "r", torch.arange(16)), columns=m + 1)
+    image = increasing(ids, m + room, stream(seed, "r", torch.arange(16)))
     assert (image[:, 0] == 0).all()
     assert (image.diff(dim=1) >= 1).all()
     assert image.max() <= m + room
@@ -69,7 +79,7 @@ def test_the_increasing_map_is_increasing_and_fits(seed, m, room):
 
 def test_the_increasing_map_trains_every_id_and_dense_gaps():
     ids = torch.arange(1, 11).expand(100_000, 10)
-    image = increasing(ids, 400, stream(0, "r", torch.arange(100_000)), columns=10)
+    image = increasing(ids, 400, stream(0, "r", torch.arange(100_000)))
     counts = torch.bincount(image.flatten(), minlength=401)[1:]
     average = counts.double().mean()
     assert counts.min() > 0.1 * average  # every single ID, the first and the last too
@@ -129,6 +139,7 @@ def test_a_bounded_level_is_never_relabelled():
     [
         (Planted(), Coupled(max_id=9), "planted has no known coupling"),
         (VariableAssignment(num_names=60), Coupled(max_id=99), "depend on the answer"),
+        (VariableAssignment(num_names=60, query_id="given"), Predicted(max_id=99), "give a part of the answer away"),
         (ParityScratchpad(), Coupled(max_id=9), "samples have 11 IDs"),
         (ParityScratchpad(), Pose(max_id=9), "too small for samples of 23 tokens"),
     ],
@@ -156,7 +167,7 @@ def test_the_longest_possible_sample_is_what_counts():
 
 def test_every_span_up_to_the_whole_range_is_drawn():
     ids = torch.arange(1, 6).expand(20_000, 5)
-    image = increasing(ids, 10, stream(0, "s", torch.arange(20_000)), columns=5)
+    image = increasing(ids, 10, stream(0, "s", torch.arange(20_000)))
     spans = torch.bincount(image[:, -1] - image[:, 0] + 1, minlength=11)
     assert spans[:5].sum() == 0
     assert spans[5:].min() > 1000

@@ -6,11 +6,24 @@ from catalogue import COUPLED_TASKS, RULE_TASKS, TASKS, label
 from helpers import answer_of, draw, legal
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from longreach.api import ParityScratchpad, Planted, Span, SparseParity, VariableAssignment
+from longreach.api import (
+    Addition,
+    GraphWalk,
+    ParityScratchpad,
+    Planted,
+    PointerChasing,
+    Span,
+    SparseParity,
+    Tape,
+    Task,
+    VariableAssignment,
+)
+from longreach.config import build_part, to_plain
 from longreach.errors import BadInput
 from longreach.registry import entries
-from longreach.seeding import stream
+from longreach.seeding import Draws, stream
 from longreach.tasks import PAD
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
@@ -41,7 +54,9 @@ def test_a_sample_has_the_promised_shape(task, lengths):
     assert sample.tokens.max() < len(task.vocabulary)
     assert torch.equal(sample.answer, inside & (index >= sample.prompt_tokens[:, None]))
     assert sample.length.tolist() == lengths
-    assert torch.equal(task.prompt_length(sample.prompt_tokens[:1]), sample.length[:1])
+    assert not (sample.given & ~sample.answer).any()
+    prompt = sample.tokens[0, : int(sample.prompt_tokens[0])].tolist()
+    assert task.prompt(prompt, 1).length.tolist() == lengths[:1]
     for row, size in enumerate(sample.num_tokens.tolist()):
         last = sample.tokens[row, size - 1].item()
         assert (last == task.stop_token) == (task.stop_token is not None)
@@ -64,9 +79,10 @@ def test_no_answer_depends_on_itself_the_future_or_too_much(task):
     sample = draw(task, lengths)
     needs = task.depends_on(sample)
     assert not needs.triu().any()
-    assert not (needs.any(2) & ~sample.answer).any()
+    predicted = sample.answer & ~sample.given
+    assert not (needs.any(2) & ~predicted).any()
     counts = needs.sum(2)
-    assert (counts[sample.answer] >= 1).all()
+    assert (counts[predicted] >= 1).all()
     for row, length in enumerate(lengths):
         assert counts[row].max() <= task.sparsity(length)
     assert any(counts[row].max() == task.sparsity(length) for row, length in enumerate(lengths))
@@ -81,7 +97,7 @@ def test_redrawing_keeps_the_answer_and_what_it_depends_on(task):
     assert torch.equal(again.num_tokens, sample.num_tokens)
     for row in range(30):
         assert task.solve(again, row) == answer_of(sample, row)
-    if not isinstance(task, ParityScratchpad):  # there every token matters
+    if not isinstance(task, ParityScratchpad | Addition):  # there every token matters
         assert (again.tokens != sample.tokens).any()
 
 
@@ -152,6 +168,17 @@ def test_a_rule_needs_the_prompt_only(task, form):
     assert torch.equal(task.coupling(sample, form), task.coupling(sample.prompt_only(), form))
 
 
+@pytest.mark.parametrize("task", COUPLED_TASKS, ids=label)
+@pytest.mark.parametrize("form", ["published", "aligned"])
+def test_the_ids_of_a_prompt_need_the_prompt_only(task, form):
+    if getattr(task, "query_id", "") == "given":
+        pytest.skip("the ID of the query is part of the answer, given away")
+    sample = draw(task, legal(task, [6, 9, 20]))
+    in_prompt = torch.arange(sample.tokens.shape[1]) < sample.prompt_tokens[:, None]
+    ids, of_prompt = task.coupling(sample, form), task.coupling(sample.prompt_only(), form)
+    assert torch.equal(ids * in_prompt[:, None], of_prompt * in_prompt[:, None])
+
+
 def test_aligned_means_distance_zero():
     """The token that a step starts from shares its ID with every prompt token that the step reads."""
     parity = ParityScratchpad()
@@ -171,6 +198,25 @@ def test_aligned_means_distance_zero():
                 assert {int(ids[row, 0, j]) for j in read} == {int(ids[row, 0, step - 1])}
                 if task is chain:  # the second level points at the very token
                     assert int(ids[row, 1, read[-1]]) == int(ids[row, 1, step - 1])
+
+
+@pytest.mark.parametrize(
+    "task",
+    [task for task in TASKS if isinstance(task, Tape | PointerChasing | GraphWalk | Addition)],
+    ids=label,
+)
+def test_aligned_ids_lead_to_what_a_step_reads(task):
+    """Whatever ID a step starts from, one of the prompt tokens that it reads has it."""
+    sample = draw(task, legal(task, [6, 9, 12]))
+    ids, needs = task.coupling(sample, "aligned"), task.depends_on(sample)
+    for row, step in (sample.answer & ~sample.given).nonzero().tolist():
+        if sample.tokens[row, step] == task.stop_token:
+            continue
+        read = needs[row, step] & (torch.arange(needs.shape[2]) < sample.prompt_tokens[row])
+        start = ids[row, :, step - 1]
+        assert (start[0] > 0) or step == sample.prompt_tokens[row] or isinstance(task, Addition)
+        for level in start.nonzero()[:, 0].tolist():
+            assert start[level] in ids[row, level, read]
 
 
 def test_published_parity_ids_are_those_of_the_paper():
@@ -211,6 +257,10 @@ def test_names_on_the_left_differ_and_distractors_may_point_into_the_chain():
         (ParityScratchpad(), 0, "must be at least 1, got 0"),
         (Planted(k=5), 4, "must be at least 5"),
         (VariableAssignment(), 2, "too short for 3 hops"),
+        (Tape(), 1, "at least 2, got 1"),
+        (PointerChasing(num_names=9), 10, "in 2..9 .num_names., got 10"),
+        (GraphWalk(num_names=9), 1, "in 2..9 .num_names., got 1"),
+        (Addition(), 0, "must be at least 1, got 0"),
         (VariableAssignment(num_names=20), 16, "needs 21 names, num_names is 20"),
     ],
 )
@@ -244,11 +294,171 @@ def test_prompts_typed_by_people():
             chain.parse(bad)
 
 
+def test_prompts_of_sums_walks_and_tapes_typed_by_people():
+    addition = Addition()
+    assert addition.words(addition.parse("37 + 8")) == [";", "3", "7", "+", "0", "8", "="]
+    assert addition.parse("; 3 7 + 0 8 =") == addition.parse("37+8")
+    for bad in ("37", "3a + 1", "1 + 2 + 3", "+ 1", ""):
+        with pytest.raises(BadInput, match="two numbers"):
+            addition.parse(bad)
+    tape = Tape()
+    assert tape.words(tape.parse("a b ^ c")) == ["a", "b", "^", "c", "="]
+    for bad in ("a b c", "a ^ ^ b", "a b ^", "a ^ b = c"):
+        with pytest.raises(BadInput, match="cells with one"):
+            tape.parse(bad)
+    pointers = PointerChasing(num_names=60)
+    question = pointers.prompt(pointers.parse("b c a b c a ? a # # # # ; ="), 9)
+    assert pointers.words(pointers.solve(question, 0)) == ["a", "b", "c", "a", "b", "."]  # round the cycle
+    for bad in ("a b b a ? a #", "a b b ? a # ; =", "? a # ; =", "a b b a ? # ; =", "a b b a"):
+        with pytest.raises(BadInput, match="statements and a question"):
+            pointers.parse(bad)
+    with pytest.raises(BadInput, match="where c leads to"):
+        pointers.solve(pointers.prompt(pointers.parse("a b b c ? a # # # ; ="), 9), 0)
+    graph = GraphWalk(num_names=60)
+    assert graph.parse("a b b b a a ? a") == graph.parse("a b b b a a ? a =")
+    for bad in ("a b b a a ? a", "a b b", "a b b >1 a a ? a", "a b b a ? a a"):
+        with pytest.raises(BadInput, match="statements of 3 names"):
+            graph.parse(bad)
+    for task, text in ((tape, "a ^ b"), (graph, "a b b b a a ? a")):  # who predicts has no moves to go by
+        with pytest.raises(BadInput, match="also needs the moves"):
+            task.solve(task.prompt(task.parse(text), 9), 0)
+
+
 def test_a_long_sample_is_as_right_as_a_short_one():
     for task, length in (
         (SparseParity(), 5000),
         (ParityScratchpad(), 4000),
         (VariableAssignment(num_names=5000, name_tokens=2), 2000),
+        (Tape(), 3000),
+        (PointerChasing(num_names=3000, hops=Span(500, 500)), 2000),
+        (GraphWalk(num_names=3000, steps=Span(500, 500)), 2000),
+        (Addition(), 5000),
     ):
         sample = draw(task, [length])
         assert task.solve(sample, 0) == answer_of(sample, 0)
+
+
+WORKED: list[tuple[Task, int, str, list[str], list[str]]] = [
+    (
+        Tape(steps=Span(3, 3)),
+        4,
+        "c b c ^ a =  a < c < b > c .",
+        ["1 2 3 4 4 0  4 4 3 3 2 2 3 0"],
+        ["1 2 3 4 4 4  4 3 3 2 2 3 3 0"],
+    ),
+    (
+        PointerChasing(num_names=5, hops=Span(2, 2)),
+        3,
+        "c d d b b c ? b # # ; =  b c d .",
+        ["1 1 2 2 3 3 0 0 0 0 0 0  0 3 1 0", "0 0 0 0 0 0 0 0 1 2 3 0  0 1 2 0"],
+        ["1 1 2 2 3 3 0 0 0 0 0 0  3 1 2 0", "0 0 0 0 0 0 0 0 1 2 3 0  1 2 3 0"],
+    ),
+    (
+        GraphWalk(num_names=5, steps=Span(3, 3)),
+        3,
+        "b c b c c b d b b ? d =  d >2 b >2 b >1 c .",
+        ["1 1 1 2 2 2 3 3 3 0 0 0  0 3 3 1 1 1 1 0", "1 2 3 1 2 3 1 2 3 0 0 0  0 0 3 0 3 0 2 0"],
+        ["1 1 1 2 2 2 3 3 3 0 0 0  3 3 1 1 1 1 2 0", "1 2 3 1 2 3 1 2 3 0 0 0  1 3 1 3 1 2 1 0"],
+    ),
+    (Addition(), 2, "; 2 1 + 5 6 =  7 7 0 .", ["3 2 1 0 2 1 0  1 2 3 0"], ["3 2 1 0 2 1 1  2 3 0 0"]),
+]
+
+
+@pytest.mark.parametrize(("task", "length", "words", "published", "aligned"), WORKED, ids=label)
+def test_worked_examples(task, length, words, published, aligned):
+    sample = draw(task, [length])
+    assert task.words(sample.tokens[0].tolist()) == words.split()
+    for form, ids in (("published", published), ("aligned", aligned)):
+        assert task.coupling(sample, form)[0].tolist() == [[int(i) for i in level.split()] for level in ids]
+    drawn = [task.vocabulary[token] for token in sample.tokens[0][sample.given[0]].tolist()]
+    assert drawn == [word for word in words.split("=")[1].split() if word[0] in "<>."][: len(drawn)]
+    assert bool(drawn) == isinstance(task, Tape | GraphWalk)
+
+
+@every_task
+def test_sampling_never_waits_for_the_device(task):
+    """Tensors without values: whatever looks at one fails."""
+    if isinstance(task, Planted):
+        pytest.skip("it keeps its tables from call to call, and must not keep these")
+    with FakeTensorMode():
+        rows = torch.zeros(4, dtype=torch.long)
+        sample = task.sample(rows, Draws(rows), 20)
+        if task.coupling_levels:
+            assert task.coupling(sample, "aligned").shape == task.coupling(sample.prompt_only(), "published").shape
+
+
+def test_the_tape_head_walks_freely_and_turns_at_the_ends():
+    sample = draw(Tape(steps=Span(40, 40)), [5] * 4000)
+    head = sample.hidden["head"][:, :41]
+    starts = torch.bincount(head[:, 0], minlength=5)
+    assert (starts - 800).abs().max() < 120  # 4.7 standard deviations
+    before, move = head[:, :-1], head.diff(dim=1)
+    assert (move.abs() == 1).all()
+    assert (move[before == 0] == 1).all()
+    assert (move[before == 4] == -1).all()
+    for cell in (1, 2, 3):
+        assert abs(move[before == cell].double().mean()) < 0.025  # of some 40,000 moves: 5 standard deviations
+    inside = (before[:, :-1] > 0) & (before[:, :-1] < 4) & (before[:, 1:] > 0) & (before[:, 1:] < 4)
+    assert abs((move[:, :-1] * move[:, 1:])[inside].double().mean()) < 0.025  # no move depends on the one before
+
+
+@pytest.mark.parametrize("carry", ["written", "hidden"])
+def test_addition_adds(carry):
+    task = Addition(carry=carry)
+    sample = draw(task, [1, 2, 3, 19, 60] * 200)
+    for row, size in enumerate(sample.prompt_tokens.tolist()):
+        words = task.words(sample.tokens[row].tolist())
+        first, second = "".join(words[1 : size - 1]).split("+")
+        *answer, stop = words[size : int(sample.num_tokens[row])]
+        assert len(answer) == len(first) + 1 == len(second) + 1
+        assert int("".join(digit[0] for digit in reversed(answer))) == int(first) + int(second)
+        for i, digit in enumerate(answer, start=1):
+            carries = int(first[-i:]) + int(second[-i:]) >= 10**i and i <= len(first)
+            assert (len(digit) == 2) == (carries and carry == "written")
+        assert stop == "."
+
+
+def test_pointers_form_one_cycle():
+    task = PointerChasing(num_names=12)
+    sample = draw(task, [2, 7, 12] * 100)
+    for row, length in enumerate(sample.length.tolist()):
+        pairs = sample.tokens[row, : 2 * length].tolist()
+        leads_to = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        at, met = pairs[0], set()
+        while at not in met:
+            met.add(at)
+            at = leads_to[at]
+        assert len(met) == len(leads_to) == length
+    three = draw(task, [3] * 6000)  # of the statement in front, each of the two others is the right side
+    second = three.tokens[:, 1] == three.tokens[:, 2]
+    assert abs(second.double().mean() - 0.5) < 0.03
+
+
+def test_graph_moves_and_edges_are_uniform():
+    task = GraphWalk(num_names=8, degree=3)
+    sample = draw(task, [4] * 4000)
+    for facts, count in (
+        (sample.hidden["moves"], 3),
+        (sample.hidden["targets"], 4),
+        (sample.hidden["nodes"][:, :1], 4),
+    ):
+        shares = torch.bincount(facts.flatten(), minlength=count) / facts.numel()
+        assert torch.allclose(shares, torch.full((count,), 1 / count), atol=0.03)
+
+
+def test_tasks_from_recipes():
+    for steps in (None, "3..9", 4):
+        task = build_part(Task, {"name": "tape", "steps": steps}, "task")
+        assert to_plain(task)["steps"] == (None if steps is None else str(steps))
+    with pytest.raises(BadInput, match="steps: expected"):
+        build_part(Task, {"name": "tape", "steps": "many"}, "task")
+    for bad, complaint in (
+        ({"name": "tape", "symbols": 1}, "symbols must be at least 2, got 1"),
+        ({"name": "tape", "steps": 0}, "steps must be at least 1, got 0"),
+        ({"name": "pointer_chasing", "hops": "0..3"}, "hops must be at least 1, got 0..3"),
+        ({"name": "graph_walk", "degree": 10}, "degree must be in 1..9, got 10"),
+        ({"name": "graph_walk", "steps": 0}, "steps must be at least 1, got 0"),
+        ({"name": "addition", "carry": "seen"}, "unknown value 'seen'"),
+    ):
+        with pytest.raises(BadInput, match=complaint):
+            build_part(Task, bad, "task")

@@ -30,8 +30,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput(f"--max-tokens must be at least 1, got {args.max_tokens}")
     budget = args.max_tokens or (1 if task.stop_token is None else 2 * len(tokens) + 16)
     sample = task.prompt(tokens, budget)
-    if args.max_tokens is None and model.encoding.largest_id is not None:  # no farther than the table goes
-        beyond = (config.ids.evaluation_ids(task, sample)[0] > model.encoding.largest_id).any(0)
+    if args.max_tokens is None and model.largest_id is not None:  # no farther than the table goes
+        beyond = (config.ids.evaluation_ids(task, sample)[0] > model.largest_id).any(0)
         sample = task.prompt(tokens, max(1, budget - int(beyond.sum())))
     generated = generate(model, task, config.ids, sample.map(lambda tensor: tensor.to(device)))
     answer, expected = answers(generated, task, sample)[0], _expected(task, sample)

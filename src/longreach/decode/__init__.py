@@ -1,5 +1,6 @@
 """From a prompt to an answer."""
 
 from longreach.decode.generate import Generated, answers, generate
+from longreach.decode.sampling import Sampling
 
-__all__ = ["Generated", "answers", "generate"]
+__all__ = ["Generated", "Sampling", "answers", "generate"]

@@ -2,13 +2,15 @@
 
 from longreach.evaluate.card import Card, make_card
 from longreach.evaluate.evaluate import EvalConfig, cells, evaluate, total_samples
-from longreach.evaluate.exact_match import free_running_exact, judge
+from longreach.evaluate.exact_match import FreeRun, Judged, free_running_exact, judge, run_free
 from longreach.evaluate.reach import reach
 from longreach.evaluate.scores import Score, from_json, to_csv, to_json
 
 __all__ = [
     "Card",
     "EvalConfig",
+    "FreeRun",
+    "Judged",
     "Score",
     "cells",
     "evaluate",
@@ -17,6 +19,7 @@ __all__ = [
     "judge",
     "make_card",
     "reach",
+    "run_free",
     "to_csv",
     "to_json",
     "total_samples",

@@ -41,6 +41,7 @@ def make_card(task: Task, policy: IdPolicy, lengths: tuple[int, ...], config: Ev
     supplied = {
         "count": "counting tokens",
         "rule": "a rule, from the prompt",
+        "model": "a rule in the prompt, the model itself in the answer",
         "oracle": "the true answer (oracle: for study)",
     }
     distance = first_level.where(read, 0).amax(1) - first_level.where(read, largest).amin(1)
@@ -51,7 +52,7 @@ def make_card(task: Task, policy: IdPolicy, lengths: tuple[int, ...], config: Ev
         trained_ids=f"{smallest}..{largest}",
         trained_id_distance=int(distance.max()),
         ids_supplied_by=supplied.get(policy.supplier(task), policy.supplier(task)),
-        length_known="no" if policy.supplier(task) == "count" else "yes, the rule reads the whole prompt",
+        length_known="yes, the rule reads the whole prompt" if policy.supplier(task) == "rule" else "no",
         stops="after one token" if task.stop_token is None else "at the model's own stop token",
         decoding="greedy, cached, fp32; one-pass scores with the true prefix are marked tf",
         selection="the last checkpoint" if config.select == "last" else "the best checkpoint at training lengths",

@@ -10,13 +10,13 @@ import torch
 
 from longreach.config import build_part, merge, to_plain
 from longreach.errors import BadInput
-from longreach.evaluate.exact_match import NEAR_TIE, free_running_exact, judge
+from longreach.evaluate.exact_match import NEAR_TIE, judge, run_free
 from longreach.evaluate.scores import Score
 from longreach.model import Transformer
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import stream
 from longreach.spans import Lengths
-from longreach.tasks import Task
+from longreach.tasks import Sample, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,8 @@ class EvalConfig:
     """Tokens in a forward pass: the memory budget."""
     relabel_ids: bool = False
     """Relabel IDs as in training, instead of using them plain (one-pass scores only)."""
+    prompt_ids_only: bool = False
+    """Let predicted IDs be only those that the prompt has."""
     select: Literal["last", "best_in_distribution"] = "last"
     """Which checkpoint is tested.  Nothing is ever chosen on lengths beyond training."""
     seed: int = 0
@@ -102,9 +104,9 @@ def evaluate(
             counts += _count(model, policy, cell, config, start, size, device)
             done += size
             progress(done, f"length {cell.length}")
-        generated = counts.pop("generated", 0)
-        for metric, samples in _SAMPLES.items():
-            total = {"samples": config.samples, "tokens": counts["answer_tokens"], "generated": generated}[samples]
+        totals = {"samples": config.samples, **{name: counts[name] for name in _TOTALS}}
+        for metric, over in _METRICS.items():
+            total = totals[over]
             if total:
                 scores.append(Score(seed, cell.length, metric, counts[metric], total, cell.overrides))
     return scores
@@ -114,7 +116,20 @@ def total_samples(task: Task, config: EvalConfig) -> int:
     return len(cells(task, config)[0]) * config.samples
 
 
-_SAMPLES = {"token_em_tf": "samples", "token_accuracy": "tokens", "near_tie": "samples", "token_em_free": "generated"}
+TENTHS = 10
+"""Parts of an answer, by which the place of the first error is told."""
+_TOTALS = ("answer_tokens", "answer_ids", "with_ids", "generated")
+_METRICS = {
+    "token_em_tf": "samples",
+    "token_id_em_tf": "with_ids",
+    "token_em_free": "generated",
+    "token_accuracy": "answer_tokens",
+    "id_accuracy": "answer_ids",
+    "near_tie": "samples",
+    "error_token_first": "generated",
+    "error_id_first": "generated",
+    **{f"first_error_tenth_{tenth}": "generated" for tenth in range(TENTHS)},
+}
 """Metrics and what they are counted over.  `tf`: the true prefix is given; `free`: the model is on its own."""
 
 
@@ -145,8 +160,28 @@ def _count(
         answer_tokens=int(judged.answer_tokens.sum()),
         near_tie=int((judged.margin < NEAR_TIE).sum()),
     )
+    if model.position_head is not None:
+        counts += Counter(
+            token_id_em_tf=int(judged.exact_with_ids.sum()),
+            id_accuracy=int(judged.right_ids.sum()),
+            answer_ids=int(judged.predicted_ids.sum()),
+            with_ids=size,
+        )
     free = min(size, config.free_samples - start)
     if free > 0 and policy.serves_generation(cell.task):
-        exact = free_running_exact(model, cell.task, policy, sample.rows(0, free))
-        counts += Counter(token_em_free=int(exact.sum()), generated=free)
+        counts += _count_free(model, policy, cell.task, sample.rows(0, free), config)
+    return counts
+
+
+def _count_free(model: Transformer, policy: IdPolicy, task: Task, sample: Sample, config: EvalConfig) -> "Counter[str]":
+    """Exact answers of the model's own, and where and how the others go wrong first."""
+    free = run_free(model, task, policy, sample, config.prompt_ids_only)
+    counts = Counter(token_em_free=int(free.exact.sum()), generated=len(sample.tokens))
+    erred = free.first_error >= 0
+    counts["error_token_first"] = int(free.token_first.sum())
+    counts["error_id_first"] = int((erred & ~free.token_first).sum())
+    size = (sample.num_tokens - sample.prompt_tokens).clamp(min=1)
+    tenth = free.first_error * TENTHS // size
+    for number in range(TENTHS):
+        counts[f"first_error_tenth_{number}"] = int((erred & (tenth == number)).sum())
     return counts

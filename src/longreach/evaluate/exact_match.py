@@ -1,7 +1,9 @@
-"""Exact match in one forward pass.
+"""Exact match in one forward pass, and on the model's own.
 
 Where answers are unique and IDs are functions of the prefix, the greedy answer is right if and only if every
-answer token is right when the true prefix is given.  So one pass scores what would take a pass per token.
+answer token is right when the true prefix is given.  So one pass scores what would take a pass per token.  With
+predicted IDs, tokens *and* IDs right under the true prefix imply a right answer of the model's own, not the reverse:
+a wrong ID may do no harm.
 """
 
 from dataclasses import dataclass
@@ -10,13 +12,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.decode import generate
+from longreach.decode import Sampling, generate
 from longreach.model import Transformer
+from longreach.objective import id_choices, id_targets, token_targets
 from longreach.positions.ids import IdPolicy
 from longreach.tasks import Sample, Task
 
 NEAR_TIE = 1e-4
 """Top two logits closer than this may fall either way under another order of summation."""
+
+_PAIRS = 1 << 27
+"""Scores of (answer place, token read) that are held at once."""
 
 
 @dataclass(frozen=True)
@@ -28,23 +34,89 @@ class Judged:
     answer_tokens: Int[Tensor, "b"]
     margin: Float[Tensor, "b"]
     """Smallest distance between the two largest logits over the answer."""
+    right_ids: Int[Tensor, "b"]
+    predicted_ids: Int[Tensor, "b"]
+    """How many IDs were to be predicted: none without a position head."""
+
+    @property
+    def exact_with_ids(self) -> Bool[Tensor, "b"]:
+        return self.exact & (self.right_ids == self.predicted_ids)
 
 
 @torch.no_grad()
 def judge(model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"]) -> Judged:
-    """Every answer token given the true prefix, in fp32."""
+    """Every answer token, and every ID where the model predicts them, given the true prefix, in fp32."""
     model.check_ids(ids)
     hidden = model(sample.tokens[:, :-1], ids[:, :, :-1])
-    wanted = (sample.answer & ~sample.given)[:, 1:]
+    wanted = token_targets(sample)
     top = model.logits(hidden[wanted]).float().topk(2, dim=-1)
     hit = torch.zeros_like(wanted)
     hit[wanted] = top.indices[:, 0] == sample.tokens[:, 1:][wanted]
     margin = torch.full(wanted.shape, torch.inf, device=wanted.device)
     margin[wanted] = top.values[:, 0] - top.values[:, 1]
-    return Judged((hit | ~wanted).all(1), hit.sum(1), wanted.sum(1), margin.amin(1))
+    right = asked = torch.zeros_like(sample.length)
+    if model.position_head is not None:
+        right, asked = _judge_ids(model, sample, ids, hidden)
+    return Judged((hit | ~wanted).all(1), hit.sum(1), wanted.sum(1), margin.amin(1), right, asked)
+
+
+def _judge_ids(
+    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], hidden: Float[Tensor, "b t w"]
+) -> tuple[Int[Tensor, "b"], Int[Tensor, "b"]]:
+    """How many IDs are right, and how many there are.  A token's IDs at all levels count as one."""
+    wanted = id_targets(sample)
+    count = int(wanted.sum(1).max())
+    places = (~wanted).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+    right = torch.zeros_like(sample.length)
+    # in parts: a long answer times a long prompt is more than fits into memory
+    part = max(1, _PAIRS // (wanted.numel() * 4))
+    for start in range(0, count, part):
+        at = places[:, start : start + part]
+        hit = wanted.gather(1, at)
+        for level, choice in enumerate(id_choices(model, sample, ids, hidden, at)):
+            hit = hit & (choice.best() == ids[:, level, 1:].gather(1, at))
+        right = right + hit.sum(1)
+    return right, wanted.sum(1)
+
+
+@dataclass(frozen=True)
+class FreeRun:
+    """What the model does on its own."""
+
+    exact: Bool[Tensor, "b"]
+    """The whole answer is right and the model ended it itself."""
+    first_error: Int[Tensor, "b"]
+    """The answer's first wrong place, token or ID, counted from 0; -1 where there is none."""
+    token_first: Bool[Tensor, "b"]
+    """Whether the token is wrong there.  If so its ID, chosen after it, says nothing."""
+
+
+def run_free(
+    model: Transformer,
+    task: Task,
+    policy: IdPolicy,
+    sample: Sample,
+    prompt_ids_only: bool = False,
+    sampling: Sampling | None = None,
+) -> FreeRun:
+    """Let the model answer, and compare with the truth."""
+    generated = generate(model, task, policy, sample, prompt_ids_only=prompt_ids_only, sampling=sampling)
+    wrong_token = (generated.tokens != sample.tokens) & sample.answer
+    wrong = wrong_token
+    if policy.supplier(task) == "model" and generated.ids is not None:
+        true_ids = policy.evaluation_ids(task, sample)
+        read = torch.nn.functional.pad(id_targets(sample), (1, 0))
+        wrong = wrong | ((generated.ids != true_ids).any(1) & read)
+    first = wrong.int().argmax(1)  # of the first place that is wrong
+    erred = wrong.any(1)
+    at = first[:, None]
+    return FreeRun(
+        exact=~wrong_token.any(1) & generated.stopped,
+        first_error=torch.where(erred, first - sample.prompt_tokens, -1),
+        token_first=erred & wrong_token.gather(1, at)[:, 0],
+    )
 
 
 def free_running_exact(model: Transformer, task: Task, policy: IdPolicy, sample: Sample) -> Bool[Tensor, "b"]:
     """Whether the model, left alone with the prompt, writes the whole answer and ends it itself."""
-    generated = generate(model, task, policy, sample)
-    return ((generated.tokens == sample.tokens) | ~sample.answer).all(1) & generated.stopped
+    return run_free(model, task, policy, sample).exact

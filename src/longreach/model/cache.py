@@ -18,18 +18,20 @@ class Cache:
     keys: Float[Tensor, "layers b h slots d"]
     values: Float[Tensor, "layers b h slots d"]
     key_ids: Int[Tensor, "b g slots"]
+    memory: Float[Tensor, "b slots m"]
+    """What a position head keeps of every token; empty without one."""
     filled: Int[Tensor, "b"]
     columns: int = 0
 
     @classmethod
-    def empty(
-        cls, layers: int, batch: int, heads: int, slots: int, head_dim: int, levels: int, like: Tensor
-    ) -> "Cache":
-        shape = (layers, batch, heads, slots, head_dim)
+    def empty(cls, shape: tuple[int, int, int, int, int], levels: int, memory: int, like: Tensor) -> "Cache":
+        """`shape` is that of `keys`."""
+        _, batch, _, slots, _ = shape
         return cls(
             keys=like.new_zeros(shape),
             values=like.new_zeros(shape),
             key_ids=torch.zeros(batch, levels, slots, dtype=torch.long, device=like.device),
+            memory=like.new_zeros(batch, slots, memory),
             filled=torch.zeros(batch, dtype=torch.long, device=like.device),
         )
 
@@ -54,6 +56,10 @@ class Cache:
         self.keys[layer].scatter_(2, at, keys.to(self.keys.dtype))
         self.values[layer].scatter_(2, at, values.to(self.values.dtype))
         return self.keys[layer][:, :, : self.columns], self.values[layer][:, :, : self.columns]
+
+    def remember(self, slots: Int[Tensor, "b t"], memory: Float[Tensor, "b t m"]) -> None:
+        """Store what the position head keeps of new tokens."""
+        self.memory.scatter_(1, slots[..., None].expand_as(memory), memory.to(self.memory.dtype))
 
     def mask(self, slots: Int[Tensor, "b t"]) -> Bool[Tensor, "b 1 t k"]:
         """Each new token sees the slots up to its own."""

@@ -10,6 +10,7 @@ from longreach.attention import AttentionConfig, Softmax
 from longreach.errors import BadInput
 from longreach.model.block import Block
 from longreach.model.cache import Cache
+from longreach.model.position_heads import IdChoice, PositionHead, PositionHeadConfig, Steps
 from longreach.positions.encodings import EncodingConfig, RopeConfig, Shape
 from longreach.seeding import generator
 
@@ -34,6 +35,8 @@ class ModelConfig:
     """How position IDs enter."""
     attention: AttentionConfig = field(default_factory=Softmax)
     """How scores become weights."""
+    position_head: PositionHeadConfig | None = None
+    """How position IDs are predicted, for the ID policy `predicted`."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads", "feed_forward"):
@@ -46,10 +49,12 @@ class ModelConfig:
 class Transformer(nn.Module):
     """Reads tokens with their IDs; `forward` gives hidden states, `logits` turns those asked for into scores."""
 
-    def __init__(self, config: ModelConfig, vocab_size: int, levels: int = 1, max_id: int = 0) -> None:
+    def __init__(
+        self, config: ModelConfig, vocab_size: int, level_sizes: tuple[int, ...] = (0,), max_id: int = 0
+    ) -> None:
         super().__init__()
-        self.config, self.levels = config, levels
-        shape = Shape(config.width, config.heads, levels, max_id)
+        self.config, self.levels = config, len(level_sizes)
+        shape = Shape(config.width, config.heads, level_sizes, max_id)
         self.embed = nn.Embedding(vocab_size, config.width)
         self.encoding = config.encoding.build(shape)
         self.blocks = nn.ModuleList(
@@ -65,6 +70,8 @@ class Transformer(nn.Module):
         )
         self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
         self.head = nn.Linear(config.width, vocab_size, bias=False)
+        head = config.position_head
+        self.position_head = None if head is None else head.build(shape, self.encoding)
 
     def forward(
         self, tokens: Int[Tensor, "b t"], ids: Int[Tensor, "b g t"], cache: Cache | None = None
@@ -81,7 +88,7 @@ class Transformer(nn.Module):
             key_ids, origin = cache.key_ids[:, :, : cache.columns], cache.origin
             visible = slots + 1
             mask = None if first else cache.mask(slots)  # the first tokens see only each other, causally
-        x = self.embed(tokens)
+        embedded = x = self.embed(tokens)
         position = self.encoding.embed(ids)
         if position is not None:
             x = x + position
@@ -91,29 +98,67 @@ class Transformer(nn.Module):
             x = block(
                 x, rotation=rotation, visible=visible, mask=mask, bias=bias, cache=cache, slots=slots, layer=layer
             )
-        return self.norm(x)  # type: ignore[no-any-return]
+        hidden = self.norm(x)
+        if cache is not None and slots is not None and self.position_head is not None:
+            cache.remember(slots, self.position_head.remember(hidden, embedded))
+        return hidden  # type: ignore[no-any-return]
 
     def logits(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n v"]:
         return self.head(hidden)  # type: ignore[no-any-return]
 
+    def remember(self, hidden: Float[Tensor, "b t w"], tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t m"]:
+        """What the position head keeps of every token; a cache keeps it by itself."""
+        return self._predictor.remember(hidden, self.embed(tokens))
+
+    def choose_ids(
+        self,
+        hidden: Float[Tensor, "b a w"],
+        tokens: Int[Tensor, "b a"],
+        visible: Int[Tensor, "b a"],
+        memory: Float[Tensor, "b t m"],
+        reachable: tuple[Int[Tensor, "b moves t"], ...],
+        reserved: Int[Tensor, "b g"],
+    ) -> list[IdChoice]:
+        """Per level, how likely each ID is for `tokens`, about to be written after the states `hidden`."""
+        return self._predictor(Steps(hidden, self.embed(tokens), visible, memory, reachable, reserved))  # type: ignore[no-any-return]
+
+    @property
+    def _predictor(self) -> PositionHead:
+        if self.position_head is None:
+            raise BadInput("the model has no position head")
+        return self.position_head
+
     def new_cache(self, batch: int, slots: int) -> Cache:
         config = self.config
         head_dim = config.width // config.heads
-        return Cache.empty(config.layers, batch, config.heads, slots, head_dim, self.levels, like=self.head.weight)
+        memory = 0 if self.position_head is None else self.position_head.memory_size
+        shape = (config.layers, batch, config.heads, slots, head_dim)
+        return Cache.empty(shape, self.levels, memory, like=self.head.weight)
+
+    @property
+    def largest_id(self) -> int | None:
+        """The last ID that the encoding and the position head have an entry for."""
+        of_head = None if self.position_head is None else self.position_head.largest_id
+        return min((last for last in (self.encoding.largest_id, of_head) if last is not None), default=None)
 
     def check_ids(self, ids: Int[Tensor, "b g t"]) -> None:
-        """Refuse IDs that the encoding has no entry for.  Waits for the device."""
-        last, largest = self.encoding.largest_id, int(ids.max())
+        """Refuse IDs that a table has no entry for.  Waits for the device."""
+        last, largest = self.largest_id, int(ids.max())
         if last is not None and largest > last:
             raise BadInput(f"position ID {largest} is beyond the table, which ends at {last}: raise max_id")
 
 
 def build_model(
-    config: ModelConfig, vocab_size: int, seed: int, levels: int = 1, max_id: int = 0, device: str = "cpu"
+    config: ModelConfig,
+    vocab_size: int,
+    seed: int,
+    level_sizes: tuple[int, ...] = (0,),
+    max_id: int = 0,
+    device: str = "cpu",
 ) -> Transformer:
     """A model with fresh weights that depend on the seed and on nothing else."""
     with torch.device("meta"):  # the constructors' own random weights would touch the global generator
-        model = Transformer(config, vocab_size, levels, max_id)
+        model = Transformer(config, vocab_size, level_sizes, max_id)
     model.to_empty(device="cpu")
     initialise(model, seed)
     return model.to(device)

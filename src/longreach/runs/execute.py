@@ -1,5 +1,6 @@
 """One run from start to end: check, train, test, save."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from longreach.config import to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import cells, evaluate, judge, make_card, total_samples
 from longreach.model import Transformer, build_model
+from longreach.objective import ObjectiveConfig, answer_loss
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.recipe import RunConfig
 from longreach.seeding import stream
@@ -59,12 +61,19 @@ def check(config: RunConfig) -> None:
     """Find out before training starts what would go wrong after it."""
     lengths = legal_lengths(config.task, config.train.lengths)
     config.ids.check(config.task, _look(config.task, max(lengths)))
+    predicted = config.ids.supplier(config.task) == "model"
+    if predicted and config.model.position_head is None:
+        raise BadInput(f"ids {config.ids.name} needs model.position_head: pointer or table")
+    if config.model.position_head is not None and not predicted:
+        raise BadInput(f"model.position_head predicts IDs, which ids {config.ids.name} does not use")
     model = _new_model(config, seed=0, device="cpu")
+    if predicted:
+        _check_reachable(config, model, lengths)
     tested = cells(config.task, config.evaluate)[0]
     if config.evaluate.relabel_ids:
         for cell in tested:
             config.ids.check(cell.task, _look(cell.task, cell.length))
-    last = model.encoding.largest_id
+    last = model.largest_id
     if last is None:
         return
     if config.ids.max_id > last:
@@ -201,12 +210,24 @@ def _validate(config: RunConfig, model: Transformer, seed: int, device: str) -> 
     length = lengths[draws.below("length", len(lengths), 1)[:, 0]]
     sample = config.task.sample(length, draws.child("task"), int(lengths.max()))
     judged = judge(model, sample, config.ids.evaluation_ids(config.task, sample))
-    return float(judged.exact.float().mean())
+    return float(judged.exact_with_ids.float().mean())
+
+
+@torch.no_grad()
+def _check_reachable(config: RunConfig, model: Transformer, lengths: tuple[int, ...]) -> None:
+    """Refuse a position head that cannot say the true IDs: its loss would be infinite."""
+    batch = TrainingStream(config.task, config.ids, lengths, 64, seed=0, device="cpu").batch(0)
+    loss = answer_loss(model, batch.sample, batch.ids, ObjectiveConfig(id_loss_on=config.train.objective.id_loss_on))
+    if not math.isfinite(float(loss.position)):
+        raise BadInput(
+            f"the position head cannot reach all IDs of {config.task.name}: raise model.position_head.moves,"
+            " or use another head or form of coupling"
+        )
 
 
 def _new_model(config: RunConfig, seed: int, device: str) -> Transformer:
-    levels = config.ids.levels(config.task)
-    return build_model(config.model, len(config.task.vocabulary), seed, levels, config.ids.max_id, device)
+    sizes = config.ids.level_sizes(config.task)
+    return build_model(config.model, len(config.task.vocabulary), seed, sizes, config.ids.max_id, device)
 
 
 def _look(task: Task, length: int) -> Sample:

@@ -1,25 +1,33 @@
 """What is asked."""
 
 from longreach.spans import Span
+from longreach.tasks.addition import Addition
 from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
+from longreach.tasks.graph_walk import GraphWalk
 from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.planted import Planted
 from longreach.tasks.planted_laws import Label, PositionLaw, TokenLaw
+from longreach.tasks.pointer_chasing import PointerChasing
 from longreach.tasks.sparse_parity import SparseParity
+from longreach.tasks.tape import Tape
 from longreach.tasks.variable_assignment import VariableAssignment
 
 __all__ = [
     "PAD",
+    "Addition",
     "Form",
+    "GraphWalk",
     "Label",
     "Level",
     "ParityScratchpad",
     "Part",
     "Planted",
+    "PointerChasing",
     "PositionLaw",
     "Sample",
     "Span",
     "SparseParity",
+    "Tape",
     "Task",
     "TokenLaw",
     "VariableAssignment",

@@ -54,8 +54,12 @@ class Level:
     """One level of coupled IDs."""
 
     name: str
-    grows: bool
-    """Whether the number of IDs grows with length.  Levels that do not are never relabelled."""
+    size: int = 0
+    """IDs go from 1 to this number at every length, and are never relabelled; 0 where they grow with length."""
+
+    @property
+    def grows(self) -> bool:
+        return self.size == 0
 
 
 @kind("task")

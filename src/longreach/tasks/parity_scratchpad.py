@@ -27,7 +27,7 @@ class ParityScratchpad(Task):
 
     vocabulary = ("_", ";", "=", ".", "0", "1")
     stop_token = _STOP
-    coupling_levels = (Level("bit", grows=True),)
+    coupling_levels = (Level("bit"),)
 
     def max_tokens(self, length: int) -> int:
         return 2 * length + 3

@@ -1,6 +1,7 @@
 """The four ingredients of a planted correlation: where (Q_pos), what (Q_voc), the rest (mu), the label (g*)."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from jaxtyping import Int
@@ -81,7 +82,7 @@ class FixedGaps(PositionLaw):
         return sum(self.gaps) + 1
 
     def sample(self, k: int, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Int[Tensor, "b k"]:
-        offsets = torch.tensor([0, *self.gaps], device=length.device).cumsum(0)
+        offsets = _constant((0, *self.gaps), torch.long, length.device).cumsum(0)
         return draws.below("start", (length - sum(self.gaps))[:, None], 1) + offsets
 
 
@@ -137,7 +138,7 @@ class WeightedTokens(TokenLaw):
             raise BadInput(f"planted: {len(self.probabilities)} probabilities for a vocabulary of {vocab_size}")
 
     def sample(self, columns: int, draws: Draws) -> Int[Tensor, "b c"]:
-        edges = torch.tensor(self.probabilities, dtype=torch.float64).cumsum(0)[:-1].to(draws.key.device)
+        edges = _constant(tuple(self.probabilities), torch.float64, draws.key.device).cumsum(0)[:-1]
         return torch.bucketize(draws.uniform("tokens", columns), edges, right=True)
 
 
@@ -202,7 +203,13 @@ class TableLabel(Label):
         index = torch.zeros_like(planted[:, 0])
         for column in planted.unbind(1):
             index = index * self.vocab_size + column
-        return torch.tensor(self.classes, device=planted.device)[index]
+        return _constant(tuple(self.classes), torch.long, planted.device)[index]
+
+
+@lru_cache(maxsize=64)
+def _constant(values: tuple[int | float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Copied to the device once: a copy from the host in every step could not be recorded as part of it."""
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def _subset(k: int, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Int[Tensor, "b k"]:

@@ -30,7 +30,7 @@ class SparseParity(Task):
     """How many marks are on: a number, or a range such as 1..8."""
 
     vocabulary = ("_", "-", "+", "0", "1")
-    coupling_levels = (Level("pair", grows=True),)
+    coupling_levels = (Level("pair"),)
 
     def __post_init__(self) -> None:
         if self.k.low < 1:

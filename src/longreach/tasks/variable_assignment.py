@@ -13,9 +13,11 @@ from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Part, Sample, Task, build_sample, join
+from longreach.tasks.names import LAST, letters, smallest
 
 _QUERY, _STOP, _FIRST_SYMBOL = 1, 2, 3
-_LAST = torch.iinfo(torch.int64).max  # sorts behind every random key
+_END = -1
+"""Stands in a chain where a name would, behind the last one."""
 
 
 @register("task", "variable_assignment")
@@ -24,9 +26,9 @@ class VariableAssignment(Task):
     """Follow a chain of assignments.  c d  a b  b c  x b ? a  ->  b c d .
 
     `length` counts the statements.  A statement `a b` says that a stands for b; names on the left are all
-    different.  A chain of `hops` statements is hidden among distractors, in random order; the last name of
-    the chain is defined nowhere, which ends the answer.  Each step needs the current name and its statement.
-    Without the scratchpad the answer is the last name alone and needs the whole chain.
+    different.  A chain of `hops` statements is hidden among distractors, in random order.  The last name of
+    the chain is defined nowhere, or, with `end: marked`, by a statement `d .`.  Each step needs the current name
+    and its statement.  Without the scratchpad the answer is the last name alone and needs the whole chain.
 
     Coupling: a statement's tokens share its number.  Published: an answer name carries the number of the
     statement it was read from.  Aligned: its last token carries the number of the statement that defines it,
@@ -43,12 +45,19 @@ class VariableAssignment(Task):
     """Tokens that spell one name."""
     scratchpad: bool = True
     """Whether the answer spells the chain name by name, or only its end."""
+    echo: bool = False
+    """Whether the scratchpad begins with the query itself:  ? a  ->  a b c d ."""
+    end: Literal["absent", "marked"] = "absent"
+    """What ends a chain: that nothing defines its last name, or a statement that says so.  An absence can only be
+    noticed by looking at every statement."""
     query_id: Literal["reserved", "given"] = "reserved"
     """Coupled ID of the query: reserved, or the ID of its statement, which gives the first hop away."""
     into_chain: float = 0.25
     """Probability that a distractor points at a name of the chain."""
 
     def __post_init__(self) -> None:
+        if self.echo and not self.scratchpad:
+            raise ValueError("variable_assignment.echo needs the scratchpad")
         if self.hops.low < 1:
             raise ValueError(f"variable_assignment.hops must be at least 1, got {self.hops}")
         if self.name_tokens < 1:
@@ -68,7 +77,7 @@ class VariableAssignment(Task):
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        return ("_", "?", ".", *(_letters(number) for number in range(self._symbols)))
+        return ("_", "?", ".", *(letters(number) for number in range(self._symbols)))
 
     @property
     def stop_token(self) -> int | None:
@@ -76,15 +85,15 @@ class VariableAssignment(Task):
 
     @property
     def coupling_levels(self) -> tuple[Level, ...]:
-        statement = Level("statement", grows=True)
-        return (statement,) if self.name_tokens == 1 else (statement, Level("token in name", grows=False))
+        statement = Level("statement")
+        return (statement,) if self.name_tokens == 1 else (statement, Level("token in name", size=self.name_tokens))
 
     @property
     def coupling_by_rule(self) -> bool:
         return not self.scratchpad and self.query_id == "reserved"
 
     def check_length(self, length: int) -> None:
-        if length < self.hops.low:
+        if length < self.hops.low + self._marked:
             raise BadInput(f"variable_assignment: length {length} is too short for {self.hops.low} hops")
         needed = length + self.hops.high + 2
         if needed > self.num_names:
@@ -94,15 +103,15 @@ class VariableAssignment(Task):
             )
 
     def max_tokens(self, length: int) -> int:
-        names = min(self.hops.high, length) if self.scratchpad else 1
+        names = min(self.hops.high, length - self._marked) + self._echoed if self.scratchpad else 1
         return 2 * self.name_tokens * length + self._question_size + names * self.name_tokens + 1
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
-        most = min(self.hops.high, max_length)
-        hops = self.hops.draw(draws, "hops", at_most=length)
-        chain = _smallest(draws.bits("chain", self.num_names), most + 1)
+        links = min(self.hops.high + self._marked, max_length)  # statements of the longest chain
+        hops = self.hops.draw(draws, "hops", at_most=length - self._marked)
+        chain = smallest(draws.bits("chain", self.num_names), links + 1)
         beyond = torch.arange(max_length, device=length.device) >= length[:, None]
-        place = _smallest(draws.bits("place", max_length).masked_fill(beyond, _LAST), most)
+        place = smallest(draws.bits("place", max_length).masked_fill(beyond, LAST), links)
         width = self.max_tokens(max_length)
         return self._assemble(length, max_length, hops, chain, place, draws.child("distractors"), width)
 
@@ -116,34 +125,36 @@ class VariableAssignment(Task):
         max_length: int,
         hops: Int[Tensor, "b"],
         chain: Int[Tensor, "b names"],
-        place: Int[Tensor, "b most"],
+        place: Int[Tensor, "b links"],
         draws: Draws,
         width: int,
     ) -> Sample:
         """Hide the chain's statements at their places among fresh distractors."""
-        most = place.shape[1]
-        used = torch.arange(most + 1, device=length.device) <= hops[:, None]
-
+        drawn = chain
+        number = torch.arange(chain.shape[1], device=length.device)
         # names outside the chain, in random order; the one at index p is the left side of distractor p
         keys = draws.bits("names", self.num_names)
-        taken = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, chain, used)
-        others = _smallest(keys.masked_fill(taken, _LAST), max_length + 1)
+        taken = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, chain, number <= hops[:, None])
+        others = smallest(keys.masked_fill(taken, LAST), max_length + 1)
         left = others[:, :max_length]
+
+        if self.end == "marked":
+            chain = torch.where(number == hops[:, None] + 1, _END, chain)
 
         # a distractor points at another outside name, or into the chain
         index = torch.arange(max_length, device=length.device)
         target = draws.below("target", length[:, None], max_length)
         outside = others.gather(1, target + (target >= index).long())
-        inside = chain.gather(1, draws.below("into", hops[:, None] + 1, max_length))
+        inside = chain.gather(1, draws.below("into", hops[:, None] + self._marked + 1, max_length))
         right = torch.where(draws.uniform("which", max_length) < self.into_chain, inside, outside)
 
-        step = used[:, 1:]  # [b, most]: whether the chain has this statement
+        step = number[1:] <= hops[:, None] + self._marked  # [b, links]: whether the chain has this statement
         left = left.scatter(1, place, torch.where(step, chain[:, :-1], left.gather(1, place)))
         right = right.scatter(1, place, torch.where(step, chain[:, 1:], right.gather(1, place)))
 
         statements = self._spell(torch.stack([left, right], dim=2).flatten(1))
         if self.scratchpad:
-            answer, names = self._spell(chain[:, 1:]), hops
+            answer, names = self._spell(chain if self.echo else chain[:, 1:]), hops + self._echoed
         else:
             answer, names = self._spell(chain.gather(1, hops[:, None])), torch.ones_like(hops)
         m = self.name_tokens
@@ -155,7 +166,7 @@ class VariableAssignment(Task):
             length,
             prompt_tokens,
             num_tokens=prompt_tokens + m * names + 1,
-            hidden={"hops": hops, "place": place, "chain": chain},
+            hidden={"hops": hops, "place": place, "chain": drawn},
         )
 
     def solve(self, sample: Sample, row: int) -> list[int]:
@@ -164,11 +175,11 @@ class VariableAssignment(Task):
         names = [tuple(prompt[i : i + m]) for i in range(0, end, m)]
         stands_for = dict(zip(names[::2], names[1::2], strict=True))
         chain = [tuple(prompt[end + 1 :])]
-        while chain[-1] in stands_for:
+        while chain[-1] in stands_for and stands_for[chain[-1]][0] != _STOP:
             if chain[-1] in chain[:-1]:
                 raise BadInput(f"variable_assignment: the chain returns to {' '.join(self.words(chain[-1]))}")
             chain.append(stands_for[chain[-1]])
-        answer = chain[1:] if self.scratchpad else chain[-1:]
+        answer = chain[1 - self._echoed :] if self.scratchpad else chain[-1:]
         return [token for name in answer for token in name] + [_STOP]
 
     def sparsity(self, length: int) -> int:
@@ -177,32 +188,35 @@ class VariableAssignment(Task):
         return self.name_tokens * (2 * min(self.hops.high, length) + 1)
 
     def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
-        """The stop token is charged with the last name only: by the task's law nothing defines that name."""
-        m, hops, place = self.name_tokens, sample.hidden["hops"], sample.hidden["place"]
+        """Where a chain ends by absence, the stop token is charged with the last name only: by the task's law
+        nothing defines that name."""
+        m, hops, place = self.name_tokens, sample.hidden["hops"][:, None, None], sample.hidden["place"]
         index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)
         row, column = index[None, :, None], index[None, None, :]
-        after = row - sample.prompt_tokens[:, None, None]
-        hop, which = after // m, after % m  # hop 0 answers the query
         prompt_end = sample.prompt_tokens[:, None, None]
+        after = row - prompt_end
+        link = self._statement_of(column, prompt_end, place, hops)
+        query = (column >= prompt_end - m) & (column < prompt_end)
         if not self.scratchpad:
-            is_chain = self._statement_of(column, prompt_end, place, hops) >= 0
-            query = (column >= prompt_end - m) & (column < prompt_end)
-            is_stop = after == m
-            return torch.where(is_stop, column == row - 1, is_chain | query) & sample.answer[:, :, None]
-        is_stop = hop == hops[:, None, None]
+            is_chain = (link >= 0) & (link < hops)
+            return torch.where(after == m, column == row - 1, is_chain | query) & sample.answer[:, :, None]
+        which = after % m
+        name = after // m + 1 - self._echoed  # the chain's name that is written; name 0 is the query, repeated
         current = (column >= row - which - m) & (column < row - which)
-        statement = self._statement_of(column, prompt_end, place, hops) == hop
         offset = column % (2 * m)
-        read = statement & ((offset < m) | (offset == m + which))
-        return (current | (read & ~is_stop)) & sample.answer[:, :, None]
+        read = (link == name - 1) & ((offset < m) | (offset == m + which))
+        stops_by_absence = (name == hops + 1) & (self.end == "absent")
+        return (torch.where(name == 0, column == row - m, current | (read & ~stops_by_absence))) & sample.answer[
+            :, :, None
+        ]
 
     def _statement_of(self, column: Tensor, prompt_end: Tensor, place: Tensor, hops: Tensor) -> Tensor:
         """Which chain statement a prompt token belongs to, from 0; -1 for any other token."""
         number = column // (2 * self.name_tokens)
         found = torch.full_like(number.expand(len(place), -1, -1), -1)
-        for step in range(place.shape[1]):
-            hit = (number == place[:, step, None, None]) & (step < hops[:, None, None])
-            found = torch.where(hit & (column < prompt_end - 1 - self.name_tokens), step, found)
+        for link in range(place.shape[1]):
+            hit = (number == place[:, link, None, None]) & (link < hops + self._marked)
+            found = torch.where(hit & (column < prompt_end - 1 - self.name_tokens), link, found)
         return found
 
     def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
@@ -215,19 +229,22 @@ class VariableAssignment(Task):
 
         if "place" in sample.hidden and (self.scratchpad or self.query_id == "given"):
             hops, place = sample.hidden["hops"][:, None], sample.hidden["place"]
-            # number of the statement that defines name i of the answer (name 0 is the query), else reserved
-            most = place.shape[1]
-            defined = (place + 1).masked_fill(torch.arange(most, device=place.device) >= hops, 0)
-            defined = torch.cat([defined, torch.zeros_like(defined[:, :1])], dim=1)  # the last name: nowhere
-            name = torch.div(after, m, rounding_mode="floor") + 1
+            # number of the statement that defines each name of the chain, between two reserved ones: nothing was read
+            # before name 0, and the last name may be defined nowhere
+            links = place.shape[1]
+            is_link = torch.arange(links, device=place.device) < hops + self._marked
+            defined = torch.nn.functional.pad((place + 1).masked_fill(~is_link, 0), (1, 1))
+            in_query = (after < 0) & (after >= -m)
+            name = torch.div(after, m, rounding_mode="floor") + 1 - self._echoed
+            name = name.masked_fill(in_query, 0)
             last_token = after % m == m - 1
-            defining = defined.gather(1, name.clamp(0, most))
-            source = defined.gather(1, (name - 1).clamp(0, most))
+            defining = defined.gather(1, (name + 1).clamp(0, links + 1))
+            source = defined.gather(1, name.clamp(0, links + 1))
             answer = torch.where(last_token, defining, source) if form == "aligned" else source
             given = defining if form == "published" else defining.masked_fill(~last_token, 0)
             asked = given if self.query_id == "given" else torch.zeros_like(given)
-            in_answer = (name >= 1) & (name <= hops) & self.scratchpad
-            statement = torch.where(name == 0, asked, torch.where(in_answer, answer, statement))
+            in_answer = (after >= 0) & (name <= hops) & self.scratchpad
+            statement = torch.where(in_query, asked, torch.where(in_answer, answer, statement))
         if m == 1:
             return statement[:, None]
 
@@ -251,22 +268,18 @@ class VariableAssignment(Task):
     def _question_size(self) -> int:
         return 1 + self.name_tokens  # the mark and the query
 
+    @property
+    def _echoed(self) -> int:
+        """Names of an answer that only repeat the query."""
+        return int(self.echo)
+
+    @property
+    def _marked(self) -> int:
+        """Statements of a chain that only end it."""
+        return int(self.end == "marked")
+
     def _spell(self, names: Int[Tensor, "b n"]) -> Int[Tensor, "b symbols"]:
-        """Each name as `name_tokens` symbols, the most significant first."""
+        """Each name as `name_tokens` symbols, the most significant first; the end as stop tokens."""
         powers = [self._symbols**place for place in reversed(range(self.name_tokens))]
         symbols = torch.stack([names // power % self._symbols for power in powers], dim=2)
-        return _FIRST_SYMBOL + symbols.flatten(1)
-
-
-def _smallest(keys: Int[Tensor, "b n"], count: int) -> Int[Tensor, "b {count}"]:
-    """Indices of the smallest keys, in their order: `count` distinct indices at random."""
-    return keys.topk(count, dim=1, largest=False).indices
-
-
-def _letters(number: int) -> str:
-    """a, b, ..., z, aa, ab, ..."""
-    word = ""
-    while number >= 0:
-        word = chr(ord("a") + number % 26) + word
-        number = number // 26 - 1
-    return word
+        return torch.where(names[..., None] == _END, _STOP, _FIRST_SYMBOL + symbols).flatten(1)

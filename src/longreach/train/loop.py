@@ -10,10 +10,11 @@ import torch
 
 from longreach.errors import RunFailed
 from longreach.model import Transformer
-from longreach.objective import answer_loss
+from longreach.objective import ObjectiveConfig
 from longreach.spans import Span
 from longreach.train.optimizer import OptimizerConfig, learning_rate
-from longreach.train.stream import Batch, TrainingStream
+from longreach.train.step import Stepper
+from longreach.train.stream import TrainingStream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,10 @@ class TrainConfig:
     """Steps between checkpoints."""
     keep_last: int = 2
     """Newest checkpoints kept, besides the best in distribution."""
+    graph: bool = True
+    """On a GPU: record a step once as a CUDA graph and replay it, which is much faster for small models."""
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    """The losses."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """AdamW and its schedule."""
 
@@ -82,16 +87,22 @@ def train(
     read_every = 1 if device_type == "cpu" else config.log_every
     unread: list[torch.Tensor] = []
     score: float | None = None
-    loss = norm = math.nan
+    loss = id_loss = norm = math.nan
     logged_at, logged_step = time.perf_counter(), start_step
-    computed = model if compiled is None else compiled
     model.train()
+    take_step = Stepper(
+        model if compiled is None else compiled,
+        optimizer,
+        data,
+        config.optimizer,
+        config.objective,
+        config.steps,
+        config.accumulate,
+        bf16=config.precision == "bf16",
+        record=config.graph,
+    )
     for step in range(start_step, config.steps):
-        lr = learning_rate(config.optimizer, step, config.steps)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        batch_loss, grad_norm = _step(computed, optimizer, data.batch(step), config, device_type)
-        unread.append(torch.stack([batch_loss, grad_norm]))
+        unread.append(take_step(step))
         done = step + 1
         last = done == config.steps
         stop = hooks.should_stop()
@@ -99,11 +110,13 @@ def train(
         if len(unread) >= read_every or saving:
             read = torch.stack(unread).tolist()
             _refuse_non_finite(read, first_step=done - len(read) + 1)
-            (loss, norm), unread = read[-1], []
+            (loss, id_loss, norm), unread = read[-1], []
         if done % config.log_every == 0 or last:
             seconds = time.perf_counter() - logged_at
             rate = (done - logged_step) * config.batch_size / seconds
-            hooks.log(done, {"loss": loss, "lr": lr, "grad_norm": norm, "samples_per_second": rate})
+            lr = learning_rate(config.optimizer, step, config.steps)
+            of_ids = {} if model.position_head is None else {"id_loss": id_loss}
+            hooks.log(done, {"loss": loss, **of_ids, "lr": lr, "grad_norm": norm, "samples_per_second": rate})
             logged_at, logged_step = time.perf_counter(), done
         if done % config.validate_every == 0 or last:
             model.eval()
@@ -117,30 +130,9 @@ def train(
     return True
 
 
-def _step(
-    model: Transformer, optimizer: torch.optim.Optimizer, batch: Batch, config: TrainConfig, device_type: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """One optimizer step; returns the mean loss per answer token and the gradient's norm before clipping."""
-    sample, ids = batch.sample, batch.ids
-    total = (sample.answer & ~sample.given).sum()  # of the whole batch, so that parts add up to it exactly
-    size = config.batch_size // config.accumulate
-    mean_loss = torch.zeros((), device=ids.device)
-    optimizer.zero_grad(set_to_none=True)
-    for part in range(config.accumulate):
-        rows = slice(part * size, (part + 1) * size)
-        with torch.autocast(device_type, torch.bfloat16, enabled=config.precision == "bf16"):
-            loss, _ = answer_loss(model, sample.rows(rows.start, rows.stop), ids[rows])
-        (loss / total).backward()  # type: ignore[no-untyped-call]
-        mean_loss += (loss / total).detach()
-    clip = config.optimizer.clip or math.inf
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-    optimizer.step()
-    return mean_loss, norm
-
-
 def _refuse_non_finite(read: list[list[float]], first_step: int) -> None:
     """Stop before weights that a bad step has spoilt are saved.  A gradient may overflow before the loss does."""
-    for offset, (loss, norm) in enumerate(read):
-        for name, value in (("loss", loss), ("gradient's norm", norm)):
+    for offset, values in enumerate(read):
+        for name, value in zip(("loss", "loss on IDs", "gradient's norm"), values, strict=True):
             if not math.isfinite(value):
                 raise RunFailed(f"the {name} became {value} at step {first_step + offset}")

@@ -1,6 +1,7 @@
 """Training data: step s of a run is a function of the seed and s, so a resumed run needs no data state."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Int
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.positions.ids import IdPolicy
-from longreach.seeding import stream
+from longreach.seeding import Draws, stream
 from longreach.spans import Span
 from longreach.tasks import Sample, Task
 
@@ -17,6 +18,8 @@ from longreach.tasks import Sample, Task
 class Batch:
     sample: Sample
     ids: Int[Tensor, "b g t"]
+    draws: Draws
+    """For whatever else training draws."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,17 @@ class TrainingStream:
     seed: int
     device: str
 
-    def batch(self, step: int) -> Batch:
-        numbers = torch.arange(step * self.batch_size, (step + 1) * self.batch_size, device=self.device)
-        draws = stream(self.seed, "train", numbers)
+    @cached_property
+    def _lengths(self) -> Int[Tensor, "n"]:
+        return torch.tensor(self.lengths, device=self.device)
+
+    def batch(self, step: int | Tensor) -> Batch:
+        """`step` may lie on the device: then nothing here needs the host."""
+        draws = stream(self.seed, "train", step * self.batch_size + torch.arange(self.batch_size, device=self.device))
         choice = draws.below("length", len(self.lengths), 1)[:, 0]
-        length = torch.tensor(self.lengths, device=self.device)[choice]
+        length = self._lengths[choice]
         sample = self.task.sample(length, draws.child("task"), max(self.lengths))
-        return Batch(sample, self.policy.training_ids(self.task, sample, draws.child("ids")))
+        return Batch(sample, self.policy.training_ids(self.task, sample, draws.child("ids")), draws)
 
 
 def legal_lengths(task: Task, span: Span) -> tuple[int, ...]:

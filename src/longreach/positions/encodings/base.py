@@ -16,9 +16,14 @@ class Shape(NamedTuple):
 
     width: int
     heads: int
-    levels: int
+    level_sizes: tuple[int, ...]
+    """Per level of IDs the largest one, or 0 where they grow with length."""
     max_id: int
     """The largest ID of training, or 0 where the ID policy states none."""
+
+    @property
+    def levels(self) -> int:
+        return len(self.level_sizes)
 
     @property
     def head_dim(self) -> int:

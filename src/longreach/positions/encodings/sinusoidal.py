@@ -39,12 +39,12 @@ class Sinusoidal(Encoding):
         self.block, self.config = shape.width // shape.levels, config
 
     def embed(self, ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t w"] | None:
-        angles = level_angles(ids, self.block, self.config.base)  # [b, g, t, block/2]
+        # in fp64: fp32 angles at ID 1,000,000 are already off by some hundredths
+        angles = ids.double()[..., None] * geometric(self.block, self.config.base, ids.device)  # [b, g, t, block/2]
         waves = torch.cat([angles.sin(), angles.cos()], dim=-1)
         return (self.config.scale * waves.transpose(1, 2).flatten(2)).float()
 
 
-def level_angles(ids: Int[Tensor, "b g t"], dim: int, base: float) -> Float[Tensor, "b g t half"]:
-    """ID times base**(-2i/dim).  In fp64: fp32 angles at ID 1,000,000 already change scores by 1%."""
-    exponent = torch.arange(0, dim, 2, dtype=torch.float64, device=ids.device) / dim
-    return ids.double()[..., None] * base**-exponent
+def geometric(dim: int, base: float, device: torch.device) -> Float[Tensor, "half"]:
+    """Frequencies base**(-2i/dim)."""
+    return base ** -(torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim)

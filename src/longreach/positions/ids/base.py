@@ -27,9 +27,9 @@ class IdPolicy:
     def check(self, task: Task, longest: Sample) -> None:
         """Refuse what the policy cannot serve, or relabel; `longest` holds samples of the longest length."""
 
-    def levels(self, task: Task) -> int:
-        """How many IDs each token has."""
-        return 1
+    def level_sizes(self, task: Task) -> tuple[int, ...]:
+        """For each ID that a token has, the largest one, or 0 where it grows with length."""
+        return (0,)
 
     def assign(self, task: Task, sample: Sample) -> Int[Tensor, "b g t"]:
         """Plain IDs, as evaluation uses them.  In generation the sample holds the prompt only."""
@@ -48,11 +48,11 @@ class IdPolicy:
         return _without_padding(self.relabel(task, sample, self.assign(task, sample), draws), sample)
 
     def supplier(self, task: Task) -> str:
-        """Who supplies the IDs of generated tokens: `count`, `rule` or `oracle`."""
+        """Who supplies the IDs of generated tokens: `count`, `rule`, `model` or `oracle`."""
         return "count"
 
     def serves_generation(self, task: Task) -> bool:
-        """Whether `assign` needs the prompt only."""
+        """Whether `assign` needs the prompt only, or the model supplies the rest."""
         return True
 
     @property

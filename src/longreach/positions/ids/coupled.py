@@ -9,10 +9,12 @@ from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.positions.ids.base import IdPolicy
-from longreach.positions.ids.relabelling import increasing, offset
+from longreach.positions.ids.relabelling import increasing, offset, skips
 from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks import Form, Sample, Task
+
+RELABELLINGS = {"increasing": increasing, "offset": offset, "skips": skips}
 
 
 @register("ids", "coupled")
@@ -25,8 +27,9 @@ class Coupled(IdPolicy):
 
     form: Form = "aligned"
     """published, or aligned: a step shares its ID with what it must read."""
-    relabelling: Literal["increasing", "offset", "none"] = "increasing"
-    """What training does to the IDs: a random increasing map, a random offset, nothing."""
+    relabelling: Literal["increasing", "offset", "skips", "none"] = "increasing"
+    """What training does to the IDs: a random increasing map, a random offset, an offset with one skip (as PoSE has
+    between two chunks), nothing."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,17 +41,17 @@ class Coupled(IdPolicy):
     def check(self, task: Task, longest: Sample) -> None:
         if not task.coupling_levels:
             raise BadInput(f"{task.name} has no known coupling: use another ID policy than {self.name}")
-        if not task.coupling_by_rule and not isinstance(self, Oracle):
+        if self.needs_rule and not task.coupling_by_rule:
             raise BadInput(
                 f"the coupled IDs of {task.name} depend on the answer, so no rule supplies them during generation;"
-                " `oracle` shows what they would give"
+                " `predicted` lets the model supply them, `oracle` shows what they would give"
             )
         used = int(self.assign(task, longest).max())
         if self.relabelling != "none" and used > self.max_id:
             raise BadInput(f"{self.name}.max_id={self.max_id} is too small: samples have {used} IDs")
 
-    def levels(self, task: Task) -> int:
-        return len(task.coupling_levels)
+    def level_sizes(self, task: Task) -> tuple[int, ...]:
+        return tuple(level.size for level in task.coupling_levels)
 
     def assign(self, task: Task, sample: Sample) -> Int[Tensor, "b g t"]:
         return task.coupling(sample, self.form)
@@ -56,24 +59,28 @@ class Coupled(IdPolicy):
     def relabel(self, task: Task, sample: Sample, ids: Int[Tensor, "b g t"], draws: Draws) -> Int[Tensor, "b g t"]:
         if self.relabelling == "none":
             return ids
-        columns = ids.shape[2]  # a coupling never has more IDs than tokens
         relabelled = []
         for number, level in enumerate(task.coupling_levels):
             one = ids[:, number]
             if level.grows:
-                of_level = draws.child(level.name)
-                if self.relabelling == "increasing":
-                    one = increasing(one, self.max_id, of_level, columns)
-                else:
-                    one = offset(one, self.max_id, of_level)
+                one = self.relabel_level(sample, one, draws.child(level.name))
             relabelled.append(one)
         return torch.stack(relabelled, dim=1)
+
+    def relabel_level(self, sample: Sample, ids: Int[Tensor, "b t"], draws: Draws) -> Int[Tensor, "b t"]:
+        """One level that grows."""
+        return RELABELLINGS[self.relabelling](ids, self.max_id, draws)
 
     def supplier(self, task: Task) -> str:
         return "rule"
 
     def serves_generation(self, task: Task) -> bool:
         return task.coupling_by_rule
+
+    @property
+    def needs_rule(self) -> bool:
+        """Whether the task must give the IDs of the answer by a rule."""
+        return True
 
 
 @register("ids", "oracle")
@@ -85,4 +92,8 @@ class Oracle(Coupled):
         return "oracle"
 
     def serves_generation(self, task: Task) -> bool:
+        return False
+
+    @property
+    def needs_rule(self) -> bool:
         return False

@@ -6,25 +6,40 @@ from torch import Tensor
 
 from longreach.seeding import Draws
 
+Limit = int | Tensor
+"""The largest ID: one for all, or one per sample [b, 1]."""
 
-def offset(ids: Int[Tensor, "b t"], max_id: int, draws: Draws) -> Int[Tensor, "b t"]:
+
+def offset(ids: Int[Tensor, "b t"], max_id: Limit, draws: Draws) -> Int[Tensor, "b t"]:
     """Shift all but the reserved ID 0 by one number per sample, so that the largest stays at most max_id."""
+    room = (max_id - ids.amax(1, keepdim=True)).clamp(min=0)
+    return torch.where(ids > 0, ids + draws.below("offset", room + 1, 1), 0)
+
+
+def skips(ids: Int[Tensor, "b t"], max_id: Limit, draws: Draws) -> Int[Tensor, "b t"]:
+    """Shift the IDs up to a uniform cut by one number and those behind it by a larger one, as PoSE does with two
+    chunks."""
     largest = ids.amax(1, keepdim=True)
-    shift = draws.below("offset", (max_id - largest).clamp(min=0) + 1, 1)
-    return torch.where(ids > 0, ids + shift, 0)
+    room = (max_id - largest).clamp(min=0)
+    first = draws.below("first", room + 1, 1)
+    second = first + draws.below("second", room - first + 1, 1)
+    cut = 1 + draws.below("cut", largest.clamp(min=1), 1)
+    return torch.where(ids > 0, ids + torch.where(ids > cut, second, first), 0)
 
 
-def increasing(ids: Int[Tensor, "b t"], max_id: int, draws: Draws, columns: int) -> Int[Tensor, "b t"]:
+def increasing(ids: Int[Tensor, "b t"], max_id: Limit, draws: Draws) -> Int[Tensor, "b t"]:
     """Map 1..m to an increasing sequence in 1..max_id; 0 stays reserved.
 
     The span of the image is log-uniform between m and max_id, so that dense IDs (all that evaluation shows)
     are as much a part of training as sparse ones.  Its place is uniform but for one time in ten at each end of
     the range, and its own ends are hit exactly, so that the first and the last IDs get their share; what lies
-    between is uniform.  `columns` is a bound on m.
+    between is uniform.
     """
+    columns = ids.shape[1]  # a coupling never has more IDs than tokens
     m = ids.amax(1, keepdim=True).clamp(min=1)
+    max_id = torch.zeros_like(m) + max_id
     stretch = ((max_id + 1) / m.double()) ** draws.uniform("span", 1)  # + 1: the floor below must reach max_id
-    span = (m * stretch).long().clamp(max=max_id).maximum(m)
+    span = (m * stretch).long().minimum(max_id).maximum(m)
     room = max_id - span
     margin = room // 8
     start = (draws.below("start", room + 2 * margin + 1, 1) - margin).clamp(min=0).minimum(room)

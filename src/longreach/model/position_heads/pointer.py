@@ -1,0 +1,101 @@
+"""Pointing at a token read before, and copying its ID."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from longreach.model.position_heads.base import Features, IdChoice, PositionHead, PositionHeadConfig, Steps
+from longreach.positions.encodings import Encoding, Shape
+from longreach.registry import register
+
+
+@register("position_head", "pointer")
+@dataclass(frozen=True, kw_only=True)
+class PointerConfig(PositionHeadConfig):
+    """Point at a token, the current one included; its ID, moved by a few steps among the IDs of the prompt, is the
+    next token's.  Or say the reserved ID.  There is no largest ID, and shifting all IDs shifts the predictions.
+
+    The loss is the log of the summed probability of all ways to reach the true ID.  Scores grow with the logarithm
+    of the number of tokens, as in `scaled_softmax`.  Levels of bounded size are classes.  Ours.
+    """
+
+    moves: int = 1
+    """The most steps, up or down, by which a copied ID is moved."""
+    start: float = 0.2
+    """Initial slope of the growth of scores."""
+
+    def __post_init__(self) -> None:
+        if self.moves < 0:
+            raise ValueError(f"pointer.moves must not be negative, got {self.moves}")
+
+    def build(self, shape: Shape, encoding: Encoding) -> PositionHead:
+        return Pointer(shape, self)
+
+
+class Pointer(PositionHead):
+    def __init__(self, shape: Shape, config: PointerConfig) -> None:
+        super().__init__()
+        self.features = Features(shape.width, config.see_token)
+        self.moves = tuple(range(-config.moves, config.moves + 1))
+        self.width = shape.width
+        self.growing = [level for level, size in enumerate(shape.level_sizes) if size == 0]
+        self.memory_size = shape.width * len(self.growing)
+        self.keys = nn.Linear(2 * shape.width, self.memory_size)
+        self.levels = nn.ModuleList(
+            [
+                _Pointing(shape.width, self.features.size, len(self.moves), config.start)
+                if size == 0
+                else nn.Linear(shape.width, size + 1)
+                for size in shape.level_sizes
+            ]
+        )
+
+    def remember(self, hidden: Float[Tensor, "b t w"], tokens: Float[Tensor, "b t w"]) -> Float[Tensor, "b t m"]:
+        # the token itself beside its state: what a name is should not fade as more is read
+        return self.keys(torch.cat([hidden, tokens], dim=-1))  # type: ignore[no-any-return]
+
+    def forward(self, steps: Steps) -> list[IdChoice]:
+        raw, mixed = self.features(steps)
+        memories = dict(zip(self.growing, torch.split(steps.memory, self.width, dim=-1), strict=True))
+        choices = []
+        for number, level in enumerate(self.levels):
+            if isinstance(level, _Pointing):
+                reachable, reserved = steps.reachable[number], steps.reserved[:, number]
+                logits = level(raw, mixed, memories[number], steps.visible)
+                ids = torch.cat([reserved[:, None], reachable.flatten(1)], dim=1)[:, None]
+                choices.append(IdChoice(ids, logits))
+            else:
+                logits = level(mixed).float()
+                ids = torch.arange(logits.shape[-1], device=logits.device).expand(len(logits), 1, -1)
+                choices.append(IdChoice(ids, logits))
+        return choices
+
+
+class _Pointing(nn.Module):
+    """One level: scores for the reserved ID and for every (move, token), in this order."""
+
+    def __init__(self, width: int, features: int, moves: int, start: float) -> None:
+        super().__init__()
+        self.start = start
+        self.query = nn.Linear(features, width)
+        self.move = nn.Linear(width, moves)
+        self.special = nn.Linear(width, 2)
+        """Scores of the reserved ID, and of the current token in addition to its own."""
+        self.slope = nn.Parameter(torch.full((), start))
+
+    def initialise(self) -> None:
+        nn.init.constant_(self.slope, self.start)
+
+    def forward(self, raw: Tensor, mixed: Tensor, memory: Tensor, visible: Tensor) -> Float[Tensor, "b a c"]:
+        scores = (self.query(raw) @ memory.transpose(1, 2)).float() / memory.shape[-1] ** 0.5  # [b, a, t]
+        reserved, current = self.special(mixed).float().unbind(-1)
+        index = torch.arange(memory.shape[1], device=memory.device)
+        scores = scores + current[..., None] * (index == visible[..., None] - 1)
+        growth = 1 + self.slope * visible.float().log()[..., None]
+        unseen = index >= visible[..., None]
+        scores = (scores * growth).masked_fill(unseen, -torch.inf)
+        moves = self.move(mixed).float().log_softmax(-1)  # [b, a, moves]
+        pairs = (scores[:, :, None] + moves[..., None]).flatten(2)
+        return torch.cat([(reserved[..., None] * growth), pairs], dim=-1)

@@ -1,0 +1,112 @@
+"""One optimizer step as a function of its number; on a GPU recorded once and replayed."""
+
+import math
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+
+from longreach.model import Transformer
+from longreach.objective import ObjectiveConfig, answer_loss, id_targets, token_targets
+from longreach.train.optimizer import OptimizerConfig, learning_rate
+from longreach.train.stream import TrainingStream
+
+_WARM_UP = 3
+"""Steps before recording, in which libraries choose kernels and allocate what they keep."""
+
+
+class Stepper:
+    """Calling it with the number of a step makes the batch, the gradients and the update.
+
+    A small model is done with a kernel before Python has launched the next.  So on a GPU the whole step, sampling
+    included, is recorded as a CUDA graph and replayed: what changes from step to step, its number and the learning
+    rate, lies in two tensors.  The computation is the same as without.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        optimizer: torch.optim.Optimizer,
+        data: TrainingStream,
+        optimizer_config: OptimizerConfig,
+        objective: ObjectiveConfig,
+        steps: int,
+        accumulate: int,
+        bf16: bool,
+        record: bool,
+    ) -> None:
+        self.model, self.optimizer, self.data = model, optimizer, data
+        self.optimizer_config, self.objective = optimizer_config, objective
+        self.steps, self.accumulate, self.bf16 = steps, accumulate, bf16
+        self.device_type = torch.device(data.device).type
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.number = torch.zeros((), dtype=torch.long, device=data.device)
+        self.result = torch.zeros(3, device=data.device)
+        if record and self.device_type == "cuda":
+            self.rate = torch.zeros((), device=data.device)
+            for group in optimizer.param_groups:
+                group["lr"], group["capturable"] = self.rate, True
+            self._record()
+
+    def __call__(self, step: int) -> Tensor:
+        """Loss per token, loss per predicted ID, and the gradient's norm before clipping."""
+        rate = learning_rate(self.optimizer_config, step, self.steps)
+        self.number.fill_(step)
+        if self.graph is not None:
+            self.rate.fill_(rate)
+            self.graph.replay()
+            return self.result.clone()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        return self._compute()
+
+    def _compute(self) -> Tensor:
+        batch = self.data.batch(self.number)
+        sample, ids = batch.sample, batch.ids
+        # counts of the whole batch, so that its parts add up to it exactly
+        tokens = token_targets(sample).sum()
+        positions = id_targets(sample, self.objective.id_loss_on).sum().clamp(min=1)
+        size = self.data.batch_size // self.accumulate
+        means = torch.zeros(2, device=ids.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        bf16 = torch.autocast(self.device_type, torch.bfloat16) if self.bf16 else nullcontext()
+        for part in range(self.accumulate):
+            rows = slice(part * size, (part + 1) * size)
+            with bf16:
+                losses = answer_loss(
+                    self.model,
+                    sample.rows(rows.start, rows.stop),
+                    ids[rows],
+                    self.objective,
+                    batch.draws.rows(rows.start, rows.stop),
+                    progress=self.number / self.steps,
+                )
+            mean = torch.stack([losses.token / tokens, losses.position / positions])
+            (mean[0] + self.objective.id_weight * mean[1]).backward()  # type: ignore[no-untyped-call]
+            means += mean.detach()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.optimizer_config.clip or math.inf)
+        self.optimizer.step()
+        return torch.cat([means, norm[None]])
+
+    def _record(self) -> None:
+        """Run a few steps, take them back, and record one (recording computes nothing)."""
+        state = self.optimizer.state
+        fresh = not state
+        before = [parameter.detach().clone() for parameter in self.model.parameters()]
+        moments = [tensor.clone() for values in state.values() for tensor in values.values()]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP):
+                self._compute()
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.no_grad():
+            for parameter, value in zip(self.model.parameters(), before, strict=True):
+                parameter.copy_(value)
+            kept = [tensor for values in state.values() for tensor in values.values()]
+            for index, tensor in enumerate(kept):
+                tensor.zero_() if fresh else tensor.copy_(moments[index])
+        self.optimizer.zero_grad(set_to_none=True)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.result = self._compute()
