@@ -1,6 +1,6 @@
 """One or more settings of every registered part, for tests that must hold for all of them."""
 
-from longreach.api import Coupled, Oracle, Pose, Predicted, RandomStart, Sequential, Span
+from longreach.api import Coupled, Oracle, Pose, Predicted, Randomized, RandomStart, Sequential, Span
 from longreach.tasks import (
     Addition,
     GraphWalk,
@@ -53,6 +53,7 @@ RULE_TASKS = [task for task in COUPLED_TASKS if task.coupling_by_rule]
 POLICIES = [
     Sequential(),
     RandomStart(max_id=500),
+    Randomized(max_id=500),
     Pose(max_id=500),
     Pose(max_id=500, chunks=4),
     Coupled(max_id=500),

@@ -8,7 +8,7 @@ from longreach.evaluate import EvalConfig, Score, evaluate, reach
 from longreach.model import ModelConfig, PointerConfig, PositionHeadConfig, TableConfig, Transformer, build_model
 from longreach.objective import ObjectiveConfig
 from longreach.positions.encodings import LearnedConfig, NoEncoding, RopeConfig, SinusoidalConfig
-from longreach.positions.ids import Coupled, IdPolicy, Oracle, Pose, Predicted, RandomStart, Sequential
+from longreach.positions.ids import Coupled, IdPolicy, Oracle, Pose, Predicted, Randomized, RandomStart, Sequential
 from longreach.registry import register
 from longreach.runs import Observer, RunConfig, RunFolder, choose_device, execute, gather_info, load_model, load_recipe
 from longreach.seeding import Draws, stream
@@ -57,6 +57,7 @@ __all__ = [
     "PositionHeadConfig",
     "Predicted",
     "RandomStart",
+    "Randomized",
     "RopeConfig",
     "RunConfig",
     "RunFolder",

@@ -49,12 +49,12 @@ class Losses:
     position: Float[Tensor, ""]
 
 
-def token_targets(sample: Sample) -> Bool[Tensor, "b t-1"]:
+def token_targets(sample: Sample) -> Bool[Tensor, "b s"]:
     """Where the next token must be predicted."""
     return (sample.answer & ~sample.given)[:, 1:]
 
 
-def id_targets(sample: Sample, on: Literal["answer", "all"] = "answer") -> Bool[Tensor, "b t-1"]:
+def id_targets(sample: Sample, on: Literal["answer", "all"] = "answer") -> Bool[Tensor, "b s"]:
     """Where the next token's IDs must be predicted: given tokens too, but not the last, which is never read."""
     index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)
     read = index < sample.num_tokens[:, None] - 1
@@ -95,7 +95,7 @@ def answer_loss(
 
 
 def id_choices(
-    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], hidden: Float[Tensor, "b t-1 w"], at: Tensor
+    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], hidden: Float[Tensor, "b s w"], at: Tensor
 ) -> list[IdChoice]:
     """Per level, the model's choice for the token after each of the places `at`, the true prefix being given."""
     if model.position_head is None:

@@ -14,6 +14,7 @@ from longreach.api import (
     Planted,
     Pose,
     Predicted,
+    Randomized,
     RandomStart,
     Sequential,
     Span,
@@ -122,6 +123,19 @@ def test_random_start_is_uniform_and_plain_in_evaluation():
     assert starts.min() == 0
     assert starts.max() == 100
     assert abs(starts.double().mean() - 50) < 1
+
+
+def test_randomized_ids_are_uniform_subsets_in_order():
+    task, policy = ParityScratchpad(), Randomized(max_id=9)
+    sample = draw(task, [1, 2] * 20_000, max_length=3)
+    ids = policy.training_ids(task, sample, stream(0, "r", torch.arange(40_000)))[::2, 0]
+    assert (ids[:, :5].diff(dim=1) > 0).all()
+    assert not ids[:, 5:].any()
+    subsets = torch.bincount((2 ** ids[:, :5]).sum(1))
+    subsets = subsets[subsets > 0]
+    assert len(subsets) == 252  # 10 choose 5
+    assert abs(subsets.double().mean() - 20_000 / 252) < 1
+    assert ((subsets - 20_000 / 252) ** 2 / (20_000 / 252)).sum() < 340  # 251 degrees of freedom: p = 2e-4
 
 
 def test_a_bounded_level_is_never_relabelled():

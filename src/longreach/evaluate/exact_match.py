@@ -61,7 +61,7 @@ def judge(model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"]) -> Judg
 
 
 def _judge_ids(
-    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], hidden: Float[Tensor, "b t w"]
+    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], hidden: Float[Tensor, "b s w"]
 ) -> tuple[Int[Tensor, "b"], Int[Tensor, "b"]]:
     """How many IDs are right, and how many there are.  A token's IDs at all levels count as one."""
     wanted = id_targets(sample)

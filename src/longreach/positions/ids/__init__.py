@@ -4,6 +4,6 @@ from longreach.positions.ids.base import IdPolicy
 from longreach.positions.ids.coupled import Coupled, Oracle
 from longreach.positions.ids.predicted import Predicted
 from longreach.positions.ids.relabelling import coverage
-from longreach.positions.ids.sequential import Pose, RandomStart, Sequential
+from longreach.positions.ids.sequential import Pose, Randomized, RandomStart, Sequential
 
-__all__ = ["Coupled", "IdPolicy", "Oracle", "Pose", "Predicted", "RandomStart", "Sequential", "coverage"]
+__all__ = ["Coupled", "IdPolicy", "Oracle", "Pose", "Predicted", "RandomStart", "Randomized", "Sequential", "coverage"]

@@ -81,3 +81,18 @@ class Pose(_UpToMaxId):
             shift = shift + (larger - skip) * (ids[:, 0] >= cuts[:, chunk - 1 : chunk])
             skip = larger
         return ids + shift[:, None]
+
+
+@register("ids", "randomized")
+@dataclass(frozen=True, kw_only=True)
+class Randomized(_UpToMaxId):
+    """A uniform subset of 0..max_id, in order (Ruoss et al., ACL 2023).  Plain in evaluation: 0, 1, 2, ... is one of
+    the subsets, and every token counts."""
+
+    def relabel(self, task: Task, sample: Sample, ids: Int[Tensor, "b g t"], draws: Draws) -> Int[Tensor, "b g t"]:
+        width = ids.shape[2]
+        # the subset of a row must not depend on how wide its batch is: take the row's own number of smallest keys
+        order = draws.bits("subset", self.max_id + 1).topk(min(width, self.max_id + 1), dim=1, largest=False).indices
+        beyond = torch.arange(order.shape[1], device=ids.device) >= sample.num_tokens[:, None]
+        chosen = order.masked_fill(beyond, self.max_id + 1).sort(1).values.clamp(max=self.max_id)
+        return torch.nn.functional.pad(chosen, (0, width - chosen.shape[1]))[:, None]
