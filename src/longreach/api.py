@@ -7,7 +7,7 @@ from longreach.decode import Sampling, generate
 from longreach.evaluate import EvalConfig, Score, evaluate, reach
 from longreach.model import ModelConfig, PointerConfig, PositionHeadConfig, TableConfig, Transformer, build_model
 from longreach.objective import ObjectiveConfig
-from longreach.positions.encodings import LearnedConfig, NoEncoding, RopeConfig, SinusoidalConfig
+from longreach.positions.encodings import LearnedConfig, LearnedRopeConfig, NoEncoding, RopeConfig, SinusoidalConfig
 from longreach.positions.ids import Coupled, IdPolicy, Oracle, Pose, Predicted, Randomized, RandomStart, Sequential
 from longreach.registry import register
 from longreach.runs import Observer, RunConfig, RunFolder, choose_device, execute, gather_info, load_model, load_recipe
@@ -41,6 +41,7 @@ __all__ = [
     "GraphWalk",
     "IdPolicy",
     "LearnedConfig",
+    "LearnedRopeConfig",
     "Lengths",
     "Level",
     "ModelConfig",

@@ -95,13 +95,18 @@ def answer_loss(
 
 
 def id_choices(
-    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], hidden: Float[Tensor, "b s w"], at: Tensor
+    model: Transformer,
+    sample: Sample,
+    ids: Int[Tensor, "b g t"],
+    hidden: Float[Tensor, "b s w"],
+    at: Int[Tensor, "b a"],
+    reserved_id: int = RESERVED,
 ) -> list[IdChoice]:
     """Per level, the model's choice for the token after each of the places `at`, the true prefix being given."""
     if model.position_head is None:
         raise ValueError("the model has no position head")
     read = ids[:, :, :-1]
-    reserved = torch.full_like(ids[:, :, 0], RESERVED)
+    reserved = torch.full_like(ids[:, :, 0], reserved_id)
     reachable = model.position_head.reachable(read, prompt_ladders(ids, sample.prompt_tokens, reserved), reserved)
     memory = model.remember(hidden, sample.tokens[:, :-1])
     following = sample.tokens[:, 1:].gather(1, at)

@@ -14,6 +14,7 @@ from longreach.api import (
     Addition,
     GraphWalk,
     LearnedConfig,
+    LearnedRopeConfig,
     ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
@@ -34,6 +35,7 @@ from longreach.api import (
 from longreach.decode import generate
 from longreach.errors import BadInput
 from longreach.evaluate import judge, run_free
+from longreach.evaluate.exact_match import NEAR_TIE
 from longreach.model import IdChoice
 from longreach.objective import answer_loss, id_targets, token_targets
 from longreach.positions.encodings import NoEncoding
@@ -48,6 +50,7 @@ HEADS = [
     PointerConfig(moves=2, see_token=False),
 ]
 ENCODINGS = [NoEncoding(), LearnedConfig(), SinusoidalConfig(), RopeConfig(), RopeConfig(spectrum="random")]
+ENCODINGS += [LearnedRopeConfig(spectrum="random")]
 TASKS = [
     ParityScratchpad(),
     Tape(steps=Span(2, 6)),
@@ -59,7 +62,8 @@ POLICY = Predicted(max_id=120)
 
 
 def _model(task, head, encoding=None, seed=5):
-    config = replace(TINY, encoding=encoding or RopeConfig(), position_head=head)
+    usual = LearnedRopeConfig() if isinstance(head, TableConfig) else RopeConfig()
+    config = replace(TINY, encoding=encoding or usual, position_head=head)
     model = build_model(config, len(task.vocabulary), seed, POLICY.level_sizes(task), POLICY.max_id).eval()
     with torch.no_grad():  # decisive scores: near-ties would hide or feign differences
         model.head.weight.mul_(40)
@@ -69,7 +73,10 @@ def _model(task, head, encoding=None, seed=5):
 
 
 def _fits(head, encoding):
-    return not (isinstance(head, TableConfig) and head.tied) or isinstance(encoding, LearnedConfig)
+    """A table must know IDs absolutely, and a tied one needs the other table."""
+    if not isinstance(head, TableConfig):
+        return True
+    return isinstance(encoding, (LearnedConfig, LearnedRopeConfig) + ((SinusoidalConfig,) if not head.tied else ()))
 
 
 def test_every_registered_head_is_tested():
@@ -180,23 +187,17 @@ def test_ids_are_wanted_for_all_answer_tokens_that_are_read():
     assert everywhere.sum() == sample.num_tokens[0] - 2
 
 
-def _trained(task, head, steps=60, objective=None):
-    model = build_model(
-        replace(TINY, width=64, position_head=head, encoding=RopeConfig(spectrum="random")),
-        len(task.vocabulary),
-        0,
-        POLICY.level_sizes(task),
-        POLICY.max_id,
-    )
-    objective = objective or ObjectiveConfig()
+def _trained(task, head, steps=60, objective=None, policy=POLICY, encoding=None):
+    config = replace(TINY, width=64, position_head=head, encoding=encoding or RopeConfig(spectrum="random"))
+    model = build_model(config, len(task.vocabulary), 0, policy.level_sizes(task), policy.max_id)
     config = TrainConfig(
         lengths=Span(2, 8),
         steps=steps,
         batch_size=32,
         optimizer=OptimizerConfig(lr=4e-3, warmup=20),
-        objective=objective,
+        objective=objective or ObjectiveConfig(),
     )
-    data = TrainingStream(task, POLICY, tuple(range(2, 9)), 32, 0, "cpu")
+    data = TrainingStream(task, policy, tuple(range(2, 9)), 32, 0, "cpu")
     seen = []
     hooks = Hooks(
         lambda step, values: seen.append(values), lambda step: 0.0, lambda *a: None, lambda *a: None, lambda: False
@@ -205,17 +206,27 @@ def _trained(task, head, steps=60, objective=None):
     return model.eval(), seen
 
 
-@pytest.mark.parametrize("head", [TableConfig(), PointerConfig()], ids=label)
-@pytest.mark.parametrize(("task", "steps"), [(ParityScratchpad(), 50), (Tape(), 200), (Addition(), 200)], ids=label)
-def test_right_tokens_and_ids_in_one_pass_imply_a_right_answer_on_its_own(task, steps, head):
-    model, _ = _trained(task, head, steps)
+@pytest.mark.parametrize(
+    ("task", "head", "steps", "policy", "encoding"),
+    [
+        (Tape(), PointerConfig(), 60, POLICY, None),
+        (Addition(), PointerConfig(), 200, POLICY, None),
+        (Tape(), TableConfig(), 300, Predicted(max_id=20), LearnedRopeConfig(spectrum="random")),
+        (Tape(), TableConfig(tied=True), 300, Predicted(max_id=20), LearnedConfig()),
+    ],
+    ids=label,
+)
+def test_right_tokens_and_ids_in_one_pass_imply_a_right_answer_on_its_own(task, head, steps, policy, encoding):
+    model, _ = _trained(task, head, steps, policy=policy, encoding=encoding)
     sample = draw(task, list(range(2, 14)) * 12)
-    judged = judge(model, sample, POLICY.evaluation_ids(task, sample))
-    free = run_free(model, task, POLICY, sample)
-    assert (free.exact | ~judged.exact_with_ids).all()
-    right = judged.exact_with_ids.double().mean()
-    assert 0.03 < right < 1  # always or never right would prove nothing
-    assert torch.equal(judged.exact_with_ids, free.first_error == -1)
+    judged = judge(model, sample, policy.evaluation_ids(task, sample))
+    free = run_free(model, task, policy, sample)
+    clear = judged.margin > NEAR_TIE
+    assert (free.exact | ~judged.exact_with_ids)[clear].all()
+    assert torch.equal(judged.exact_with_ids[clear], (free.first_error == -1)[clear])
+    right = judged.exact_with_ids[clear].double().mean()
+    assert 0.03 < right < 0.97  # always or never right would prove nothing
+    assert clear.double().mean() > 0.9
 
 
 def test_given_tokens_are_kept_and_get_predicted_ids():
@@ -321,7 +332,9 @@ def test_a_table_without_its_ids_is_refused():
     with pytest.raises(BadInput, match="needs max_id"):
         build_model(replace(TINY, position_head=TableConfig()), 6, 0)
     with pytest.raises(BadInput, match="tied needs the encoding"):
-        build_model(replace(TINY, position_head=TableConfig(tied=True)), 6, 0, max_id=9)
+        build_model(replace(TINY, encoding=SinusoidalConfig(), position_head=TableConfig(tied=True)), 6, 0, max_id=9)
+    with pytest.raises(BadInput, match="knows only differences"):
+        build_model(replace(TINY, position_head=TableConfig()), 6, 0, max_id=9)
     model = _model(task, TableConfig())
     with pytest.raises(BadInput, match="beyond the table"):
         judge(model, draw(task, [130]), POLICY.evaluation_ids(task, draw(task, [130])))

@@ -10,9 +10,10 @@ import torch
 
 from longreach.config import build_part, merge, to_plain
 from longreach.errors import BadInput
+from longreach.evaluate.controls import Control, spoil
 from longreach.evaluate.exact_match import NEAR_TIE, judge, run_free
 from longreach.evaluate.scores import Score
-from longreach.model import Transformer
+from longreach.model import RESERVED, Transformer
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import stream
 from longreach.spans import Lengths
@@ -37,6 +38,10 @@ class EvalConfig:
     """Relabel IDs as in training, instead of using them plain (one-pass scores only)."""
     prompt_ids_only: bool = False
     """Let predicted IDs be only those that the prompt has."""
+    control: Control = "none"
+    """Spoil the prompt's IDs: shuffled among its tokens, or each token with the ID of the one before it."""
+    shift: int = 0
+    """A number added to all IDs, the reserved one included."""
     select: Literal["last", "best_in_distribution"] = "last"
     """Which checkpoint is tested.  Nothing is ever chosen on lengths beyond training."""
     seed: int = 0
@@ -52,6 +57,8 @@ class EvalConfig:
                 raise ValueError(f"evaluate.axes.{name} has no values")
         if self.relabel_ids and self.free_samples:
             raise ValueError("evaluate.relabel_ids scores one pass only: set free_samples to 0")
+        if self.relabel_ids and (self.control != "none" or self.shift):
+            raise ValueError("evaluate.relabel_ids goes with neither control nor shift")
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,7 @@ def evaluate(
 ) -> list[Score]:
     """All cells of one model.  `seed` is the model's and goes into the scores."""
     model.eval()
+    policy = spoil(policy, config.control)
     scores = []
     done = 0
     for cell in cells(task, config)[0]:
@@ -107,7 +115,9 @@ def evaluate(
         totals = {"samples": config.samples, **{name: counts[name] for name in _TOTALS}}
         for metric, over in _METRICS.items():
             total = totals[over]
-            if total:
+            # what no model does at all is left out: errors by their place, and by ID where none is predicted
+            rare = metric.startswith("first_error") or (metric == "error_id_first" and not counts["with_ids"])
+            if total and not (rare and not counts[metric]):
                 scores.append(Score(seed, cell.length, metric, counts[metric], total, cell.overrides))
     return scores
 
@@ -153,7 +163,7 @@ def _count(
         ids = policy.training_ids(cell.task, sample, draws.child("ids"))
     else:
         ids = policy.evaluation_ids(cell.task, sample)
-    judged = judge(model, sample, ids)
+    judged = judge(model, sample, ids + config.shift, reserved=RESERVED + config.shift)
     counts = Counter(
         token_em_tf=int(judged.exact.sum()),
         token_accuracy=int(judged.right_tokens.sum()),
@@ -175,7 +185,7 @@ def _count(
 
 def _count_free(model: Transformer, policy: IdPolicy, task: Task, sample: Sample, config: EvalConfig) -> "Counter[str]":
     """Exact answers of the model's own, and where and how the others go wrong first."""
-    free = run_free(model, task, policy, sample, config.prompt_ids_only)
+    free = run_free(model, task, policy, sample, config.prompt_ids_only, config.shift)
     counts = Counter(token_em_free=int(free.exact.sum()), generated=len(sample.tokens))
     erred = free.first_error >= 0
     counts["error_token_first"] = int(free.token_first.sum())

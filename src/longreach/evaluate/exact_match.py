@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.decode import Sampling, generate
-from longreach.model import Transformer
+from longreach.decode import generate
+from longreach.model import RESERVED, Transformer
 from longreach.objective import id_choices, id_targets, token_targets
 from longreach.positions.ids import IdPolicy
 from longreach.tasks import Sample, Task
@@ -33,7 +33,7 @@ class Judged:
     right_tokens: Int[Tensor, "b"]
     answer_tokens: Int[Tensor, "b"]
     margin: Float[Tensor, "b"]
-    """Smallest distance between the two largest logits over the answer."""
+    """How close the closest decision of the answer was: the distance of the two largest logits, of tokens or IDs."""
     right_ids: Int[Tensor, "b"]
     predicted_ids: Int[Tensor, "b"]
     """How many IDs were to be predicted: none without a position head."""
@@ -44,7 +44,7 @@ class Judged:
 
 
 @torch.no_grad()
-def judge(model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"]) -> Judged:
+def judge(model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], reserved: int = RESERVED) -> Judged:
     """Every answer token, and every ID where the model predicts them, given the true prefix, in fp32."""
     model.check_ids(ids)
     hidden = model(sample.tokens[:, :-1], ids[:, :, :-1])
@@ -54,29 +54,35 @@ def judge(model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"]) -> Judg
     hit[wanted] = top.indices[:, 0] == sample.tokens[:, 1:][wanted]
     margin = torch.full(wanted.shape, torch.inf, device=wanted.device)
     margin[wanted] = top.values[:, 0] - top.values[:, 1]
+    closest = margin.amin(1)
     right = asked = torch.zeros_like(sample.length)
     if model.position_head is not None:
-        right, asked = _judge_ids(model, sample, ids, hidden)
-    return Judged((hit | ~wanted).all(1), hit.sum(1), wanted.sum(1), margin.amin(1), right, asked)
+        right, asked, of_ids = _judge_ids(model, sample, ids, hidden, reserved)
+        closest = closest.minimum(of_ids)
+    return Judged((hit | ~wanted).all(1), hit.sum(1), wanted.sum(1), closest, right, asked)
 
 
 def _judge_ids(
-    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], hidden: Float[Tensor, "b s w"]
-) -> tuple[Int[Tensor, "b"], Int[Tensor, "b"]]:
-    """How many IDs are right, and how many there are.  A token's IDs at all levels count as one."""
+    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], hidden: Float[Tensor, "b s w"], reserved: int
+) -> tuple[Int[Tensor, "b"], Int[Tensor, "b"], Float[Tensor, "b"]]:
+    """How many IDs are right, how many there are, and the smallest margin.  A token's IDs at all levels count as
+    one."""
     wanted = id_targets(sample)
     count = int(wanted.sum(1).max())
     places = (~wanted).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
     right = torch.zeros_like(sample.length)
+    closest = torch.full(right.shape, torch.inf, device=right.device)
     # in parts: a long answer times a long prompt is more than fits into memory
     part = max(1, _PAIRS // (wanted.numel() * 4))
     for start in range(0, count, part):
         at = places[:, start : start + part]
         hit = wanted.gather(1, at)
-        for level, choice in enumerate(id_choices(model, sample, ids, hidden, at)):
+        for level, choice in enumerate(id_choices(model, sample, ids, hidden, at, reserved)):
             hit = hit & (choice.best() == ids[:, level, 1:].gather(1, at))
+            margin = choice.margin().masked_fill(~wanted.gather(1, at), torch.inf)
+            closest = closest.minimum(margin.amin(1))
         right = right + hit.sum(1)
-    return right, wanted.sum(1)
+    return right, wanted.sum(1), closest
 
 
 @dataclass(frozen=True)
@@ -97,14 +103,14 @@ def run_free(
     policy: IdPolicy,
     sample: Sample,
     prompt_ids_only: bool = False,
-    sampling: Sampling | None = None,
+    shift: int = 0,
 ) -> FreeRun:
     """Let the model answer, and compare with the truth."""
-    generated = generate(model, task, policy, sample, prompt_ids_only=prompt_ids_only, sampling=sampling)
+    generated = generate(model, task, policy, sample, prompt_ids_only=prompt_ids_only, shift=shift)
     wrong_token = (generated.tokens != sample.tokens) & sample.answer
     wrong = wrong_token
     if policy.supplier(task) == "model" and generated.ids is not None:
-        true_ids = policy.evaluation_ids(task, sample)
+        true_ids = policy.evaluation_ids(task, sample) + shift
         read = torch.nn.functional.pad(id_targets(sample), (1, 0))
         wrong = wrong | ((generated.ids != true_ids).any(1) & read)
     first = wrong.int().argmax(1)  # of the first place that is wrong

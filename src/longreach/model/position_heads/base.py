@@ -31,6 +31,11 @@ class IdChoice:
         """The ID of the most likely candidate."""
         return self.ids.expand(self.logits.shape).gather(2, self.logits.argmax(-1, keepdim=True))[..., 0]
 
+    def margin(self) -> Float[Tensor, "b a"]:
+        """How much the most likely candidate is ahead of the best one with another ID, in logits."""
+        others = self.logits.masked_fill(self.ids == self.best()[..., None], -torch.inf)
+        return self.logits.amax(-1) - others.amax(-1)
+
     def only(self, allowed: Ladder, reserved: Int[Tensor, "b"]) -> "IdChoice":
         """Without the candidates whose ID is neither a rung nor the reserved one."""
         inside = allowed.has(self.ids.flatten(1)).view(self.ids.shape) | (self.ids == reserved[:, None, None])

@@ -18,13 +18,18 @@ class TableConfig(PositionHeadConfig):
     """IDs are classes, as (we believe) in the paper.  It can say no ID beyond the ID policy's max_id."""
 
     tied: bool = False
-    """Use the table of the `learned` encoding for the output too."""
+    """Use the table of the `learned` or `learned_rope` encoding for the output too."""
 
     def build(self, shape: Shape, encoding: Encoding) -> PositionHead:
         if shape.max_id < 1:
             raise BadInput("position head table needs max_id: the ID policy states none")
+        if not encoding.absolute:
+            raise BadInput(
+                "position head table names IDs, but with this encoding a state knows only differences of IDs:"
+                " use learned, learned_rope or sinusoidal"
+            )
         if self.tied and not isinstance(encoding, Learned):
-            raise BadInput("position head table: tied needs the encoding `learned`")
+            raise BadInput("position head table: tied needs the encoding learned or learned_rope")
         return Table(shape, self, encoding)
 
 

@@ -2,6 +2,7 @@
 
 from longreach.positions.encodings.base import Encoding, EncodingConfig, Rotation, Shape, rotate
 from longreach.positions.encodings.learned import LearnedConfig
+from longreach.positions.encodings.learned_rope import LearnedRopeConfig
 from longreach.positions.encodings.none import NoEncoding
 from longreach.positions.encodings.rope import RopeConfig
 from longreach.positions.encodings.sinusoidal import SinusoidalConfig
@@ -10,6 +11,7 @@ __all__ = [
     "Encoding",
     "EncodingConfig",
     "LearnedConfig",
+    "LearnedRopeConfig",
     "NoEncoding",
     "RopeConfig",
     "Rotation",

@@ -39,6 +39,8 @@ class Encoding(nn.Module):
 
     largest_id: int | None = None
     """The last ID the encoding has an entry for; None where there is no last one."""
+    absolute: bool = False
+    """Whether a state can know which ID it has, and not only how IDs differ."""
 
     def embed(self, ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t w"] | None:
         """Something to add to the token embeddings."""

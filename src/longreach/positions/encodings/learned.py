@@ -31,6 +31,8 @@ class LearnedConfig(EncodingConfig):
 
 
 class Learned(Encoding):
+    absolute = True
+
     def __init__(self, shape: Shape, last: int) -> None:
         super().__init__()
         self.largest_id = last

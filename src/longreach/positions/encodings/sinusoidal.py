@@ -34,6 +34,8 @@ class SinusoidalConfig(EncodingConfig):
 
 
 class Sinusoidal(Encoding):
+    absolute = True
+
     def __init__(self, shape: Shape, config: SinusoidalConfig) -> None:
         super().__init__()
         self.block, self.config = shape.width // shape.levels, config

@@ -1,0 +1,51 @@
+"""Controls: what a model does with IDs that it should not be able to use, or that should make no difference."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from longreach.positions.ids import IdPolicy
+from longreach.seeding import stream
+from longreach.tasks import Sample, Task
+
+Control = Literal["none", "shuffled", "off_by_one"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpoiltIds(IdPolicy):
+    """A policy whose IDs are spoilt in the prompt.  A result that survives this did not need the IDs."""
+
+    of: IdPolicy
+    control: Control
+
+    def assign(self, task: Task, sample: Sample) -> Int[Tensor, "b g t"]:
+        ids = self.of.assign(task, sample)
+        index = torch.arange(ids.shape[2], device=ids.device).expand(len(ids), -1)
+        in_prompt = index < sample.prompt_tokens[:, None]
+        if self.control == "off_by_one":  # every token has the ID of the token before it
+            source = (index - 1) % sample.prompt_tokens[:, None]
+        else:
+            keys = stream(0, "control/shuffled", torch.arange(len(ids), device=ids.device)).bits("order", ids.shape[2])
+            source = keys.masked_fill(~in_prompt, torch.iinfo(torch.int64).max).argsort(1)
+        source = torch.where(in_prompt, source, index)
+        return ids.gather(2, source[:, None].expand_as(ids))
+
+    def level_sizes(self, task: Task) -> tuple[int, ...]:
+        return self.of.level_sizes(task)
+
+    def supplier(self, task: Task) -> str:
+        return self.of.supplier(task)
+
+    def serves_generation(self, task: Task) -> bool:
+        return self.of.serves_generation(task)
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}, {self.control}"
+
+
+def spoil(policy: IdPolicy, control: Control) -> IdPolicy:
+    return policy if control == "none" else SpoiltIds(of=policy, control=control, max_id=policy.max_id)
