@@ -68,8 +68,9 @@ def answer_loss(
     config: ObjectiveConfig | None = None,
     draws: Draws | None = None,
     progress: "float | Tensor" = 0.0,
+    most: int | None = None,
 ) -> Losses:
-    """Both losses.  Padding and given tokens carry no token loss.  Nothing here waits for the device."""
+    """Both losses.  Padding and given tokens carry no token loss.  `most` bounds the answer tokens of a row."""
     config = config or ObjectiveConfig()
     fed = ids
     if config.feed_predicted and model.position_head is not None:
@@ -78,7 +79,7 @@ def answer_loss(
         fed = _mix_predicted(model, sample, ids, config.feeding(progress), draws)
     hidden = model(sample.tokens[:, :-1], fed[:, :, :-1])
     wanted = token_targets(sample)
-    at, valid = select(wanted)
+    at, valid = select(wanted, most)
     logits = model.logits(gather(hidden, at))
     labels = sample.tokens[:, 1:].gather(1, at).masked_fill(~valid, -100)
     token = torch.nn.functional.cross_entropy(
@@ -86,7 +87,7 @@ def answer_loss(
     )
     if model.position_head is None:
         return Losses(token, torch.zeros_like(token))
-    at, valid = select(id_targets(sample, config.id_loss_on))
+    at, valid = select(id_targets(sample, config.id_loss_on), most if config.id_loss_on == "answer" else None)
     position = torch.zeros_like(token)
     for level, choice in enumerate(id_choices(model, sample, fed, hidden, at)):
         target = ids[:, level, 1:].gather(1, at).masked_fill(~valid, RESERVED)  # any ID that can be reached
@@ -125,12 +126,12 @@ def _mix_predicted(
     return torch.cat([ids[:, :, :1], torch.where(replaced[:, None], best, ids[:, :, 1:])], dim=2)
 
 
-def select(wanted: Bool[Tensor, "b t"]) -> tuple[Int[Tensor, "b a"], Bool[Tensor, "b a"]]:
+def select(wanted: Bool[Tensor, "b t"], most: int | None = None) -> tuple[Int[Tensor, "b a"], Bool[Tensor, "b a"]]:
     """The wanted places of each row, in order, and which of them are real: rows may want different numbers.
 
-    On a GPU all places are taken, so that shapes are fixed and nothing waits; on a CPU only as many as needed.
+    On a GPU `most` places are taken, or all, so that shapes are fixed and nothing waits; on a CPU as many as needed.
     """
-    count = wanted.shape[1] if wanted.is_cuda else int(wanted.sum(1).max())
+    count = min(most or wanted.shape[1], wanted.shape[1]) if wanted.is_cuda else int(wanted.sum(1).max())
     at = (~wanted).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
     return at, wanted.gather(1, at)
 

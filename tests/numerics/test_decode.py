@@ -15,6 +15,7 @@ from longreach.api import (
     Oracle,
     ParityScratchpad,
     RopeConfig,
+    Sampling,
     ScaledSoftmaxConfig,
     Sequential,
     SinusoidalConfig,
@@ -26,6 +27,7 @@ from longreach.api import (
     build_model,
 )
 from longreach.decode import Generated, answers, generate
+from longreach.decode.generate import _Writing
 from longreach.errors import BadInput
 from longreach.evaluate import free_running_exact, judge
 from longreach.train import Hooks, TrainingStream, build_optimizer, train
@@ -73,6 +75,19 @@ def test_the_cache_holds_the_same_hidden_states():
     torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="cache has 12 slots"):
         model(tokens[:, :1], ids[:, :, :1], cache)
+
+
+def test_a_cache_of_fixed_shape_changes_nothing():
+    task, policy = ParityScratchpad(), Coupled(max_id=90)
+    model = _random_model(task, policy, RopeConfig(), ScaledSoftmaxConfig())
+    sample = draw(task, [6, 10, 8])
+    prompt = sample.prompt_only()
+    ids = policy.evaluation_ids(task, prompt)
+    writing = _Writing(model, task.stop_token, prompt, ids, None, Sampling(), None, use_cache=True)
+    writing.cache.fix()
+    with torch.no_grad():
+        writing.run()
+    assert torch.equal(writing.tokens, generate(model, task, policy, sample).tokens)
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,7 @@ def test_a_sample_has_the_promised_shape(task, lengths):
     assert sample.tokens.shape[1] == task.max_tokens(max(lengths))
     index = torch.arange(sample.tokens.shape[1])
     inside = index < sample.num_tokens[:, None]
+    assert sample.answer.sum(1).max() <= task.max_answer(max(lengths))
     assert torch.equal(sample.tokens != PAD, inside)
     assert sample.tokens.max() < len(task.vocabulary)
     assert torch.equal(sample.answer, inside & (index >= sample.prompt_tokens[:, None]))

@@ -50,51 +50,115 @@ def generate(
     """
     if not policy.serves_generation(task):
         raise BadInput(f"{policy.name} reads the IDs of {task.name} off the true answer: it cannot generate")
-    sampling = sampling or Sampling()
     prompt = sample.prompt_only()
     ids = policy.evaluation_ids(task, prompt) + shift
     model.check_ids(ids)
     writer = _IdWriter(model, ids, prompt, prompt_ids_only, shift) if policy.supplier(task) == "model" else None
-    tokens, rows = prompt.tokens.clone(), torch.arange(len(prompt.tokens), device=prompt.tokens.device)
-    width = tokens.shape[1]
-    reading = int(prompt.prompt_tokens.max())
-    budget = int((prompt.num_tokens - prompt.prompt_tokens).max())
-    at = prompt.prompt_tokens.clone()  # the index each row writes next
-    finished = at >= prompt.num_tokens
-    stopped = torch.zeros_like(finished)
+    writing = _Writing(model, task.stop_token, prompt, ids, writer, sampling or Sampling(), draws, use_cache)
+    if use_cache and ids.is_cuda and writing.budget > _WORTH_RECORDING and not (sampling and sampling.temperature):
+        writing.run_recorded()
+    else:
+        writing.run()
+    stopped = writing.stopped if task.stop_token is not None else torch.ones_like(writing.stopped)
+    return Generated(writing.tokens, stopped, writing.ids)
 
-    cache = None
-    if use_cache:
-        cache = model.new_cache(len(tokens), slots=reading + budget)
-        hidden = model(tokens[:, :reading], ids[:, :, :reading], cache)
-        cache.advance(prompt.prompt_tokens)
-        hidden = hidden[rows, at - 1]
-    for step in range(budget):
-        if cache is None:
-            states = model(tokens, ids)
-            hidden = states[rows, at - 1]
-        new = sampling.choose(model.logits(hidden), None if draws is None else draws.child(f"step {step}"))
-        here = at.clamp(max=width - 1)
+
+_WORTH_RECORDING = 64
+"""Steps from which recording one on a GPU pays."""
+_LOOK_EVERY = 32
+"""Replayed steps between two looks at whether all rows have finished: looking waits for the device."""
+
+
+class _Writing:
+    """A batch of answers in the making.  All that a step changes is changed in place, so that it can be replayed."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        stop_token: int | None,
+        prompt: Sample,
+        ids: Int[Tensor, "b g t"],
+        id_writer: "_IdWriter | None",
+        sampling: Sampling,
+        draws: Draws | None,
+        use_cache: bool,
+    ) -> None:
+        self.model, self.stop_token, self.prompt, self.id_writer = model, stop_token, prompt, id_writer
+        self.sampling, self.draws = sampling, draws
+        self.tokens, self.ids = prompt.tokens.clone(), ids
+        self.rows = torch.arange(len(ids), device=ids.device)
+        self.budget = int((prompt.num_tokens - prompt.prompt_tokens).max())
+        self.at = prompt.prompt_tokens.clone()
+        """The index each row writes next."""
+        self.finished = self.at >= prompt.num_tokens
+        self.stopped = torch.zeros_like(self.finished)
+        self.cache = None
+        if use_cache:
+            reading = int(prompt.prompt_tokens.max())
+            self.cache = model.new_cache(len(ids), slots=reading + self.budget)
+            states = model(self.tokens[:, :reading], ids[:, :, :reading], self.cache)
+            self.cache.advance(prompt.prompt_tokens)
+            self.hidden = states[self.rows, self.at - 1]
+
+    def run(self) -> None:
+        for step in range(self.budget):
+            self.write(None if self.draws is None else self.draws.child(f"step {step}"))
+            if bool(self.finished.all()):
+                break
+            self.read()
+
+    def run_recorded(self) -> None:
+        """The same with one step recorded as a CUDA graph: a small model is done before Python launches it."""
+        assert self.cache is not None
+        self.cache.fix()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        warm_up = min(2, self.budget)
+        with torch.cuda.stream(side):  # these steps count: they write the first tokens
+            for _ in range(warm_up):
+                self.write(None)
+                self.read()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.write(None)
+            self.read()
+        for step in range(warm_up, self.budget):
+            if step % _LOOK_EVERY == 0 and bool(self.finished.all()):
+                break
+            graph.replay()
+
+    def write(self, draws: Draws | None) -> None:
+        """Choose the next token of every row and, where the model predicts them, its IDs."""
+        rows, prompt = self.rows, self.prompt
+        if self.cache is None:
+            states = self.model(self.tokens, self.ids)
+            self.hidden = states[rows, self.at - 1]
+        new = self.sampling.choose(self.model.logits(self.hidden), draws)
+        here = self.at.clamp(max=self.tokens.shape[1] - 1)
         new = torch.where(prompt.given[rows, here], prompt.tokens[rows, here], new)
-        tokens[rows, here] = torch.where(finished, tokens[rows, here], new)
-        if writer is not None:
-            memory, read = (cache.memory, cache.key_ids) if cache is not None else (model.remember(states, tokens), ids)
-            columns = cache.columns if cache is not None else width
-            chosen = writer.choose(hidden, new, at, memory[:, :columns], read[:, :, :columns])
-            ids[rows, :, here] = torch.where(finished[:, None], ids[rows, :, here], chosen)
-        if task.stop_token is not None:
-            stopped |= ~finished & (new == task.stop_token)
-        finished = finished | stopped | (at + 1 >= prompt.num_tokens)
-        if bool(finished.all()):
-            break
-        if cache is not None:
-            # a finished row reads its last token again into the same slot: harmless, and shapes stay fixed
-            hidden = model(tokens[rows, here][:, None], ids[rows, :, here][:, :, None], cache)[:, 0]
-            cache.advance((~finished).long())
-        at = torch.where(finished, at, at + 1)
-    if task.stop_token is None:
-        stopped = torch.ones_like(stopped)
-    return Generated(tokens, stopped, ids)
+        self.tokens[rows, here] = torch.where(self.finished, self.tokens[rows, here], new)
+        if self.id_writer is not None:
+            if self.cache is None:
+                memory, read = self.model.remember(states, self.tokens), self.ids
+            else:
+                columns = self.cache.columns
+                memory, read = self.cache.memory[:, :columns], self.cache.key_ids[:, :, :columns]
+            chosen = self.id_writer.choose(self.hidden, new, self.at, memory, read)
+            self.ids[rows, :, here] = torch.where(self.finished[:, None], self.ids[rows, :, here], chosen)
+        if self.stop_token is not None:
+            self.stopped |= ~self.finished & (new == self.stop_token)
+        self.finished |= self.stopped | (self.at + 1 >= prompt.num_tokens)
+
+    def read(self) -> None:
+        """Read what was written.  A finished row reads its last token again into the same slot: harmless, and shapes
+        stay fixed."""
+        if self.cache is not None:
+            here = self.at.clamp(max=self.tokens.shape[1] - 1)
+            token, ids = self.tokens[self.rows, here], self.ids[self.rows, :, here]
+            self.hidden.copy_(self.model(token[:, None], ids[:, :, None], self.cache)[:, 0])
+            self.cache.advance((~self.finished).long())
+        self.at += (~self.finished).long()
 
 
 class _IdWriter:

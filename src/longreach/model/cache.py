@@ -22,6 +22,12 @@ class Cache:
     """What a position head keeps of every token; empty without one."""
     filled: Int[Tensor, "b"]
     columns: int = 0
+    fixed: bool = False
+    """Whether attention looks at all slots in every step, so that shapes stay the same."""
+
+    def fix(self) -> None:
+        """From now on look at all slots; masks hide what is not filled."""
+        self.columns, self.fixed = self.key_ids.shape[2], True
 
     @classmethod
     def empty(cls, shape: tuple[int, int, int, int, int], levels: int, memory: int, like: Tensor) -> "Cache":
@@ -44,7 +50,8 @@ class Cache:
         """Take up the IDs of new tokens and say which slots the tokens get."""
         count = ids.shape[2]
         slots = self.filled[:, None] + torch.arange(count, device=ids.device)
-        self.columns += count
+        if not self.fixed:
+            self.columns += count
         if self.columns > self.key_ids.shape[2]:
             raise ValueError(f"cache has {self.key_ids.shape[2]} slots, {self.columns} needed")
         self.key_ids.scatter_(2, slots[:, None].expand_as(ids), ids)
@@ -67,4 +74,4 @@ class Cache:
 
     def advance(self, counts: Int[Tensor, "b"]) -> None:
         """Count what was written as read; less than was written where rows were padded."""
-        self.filled = self.filled + counts
+        self.filled += counts

@@ -45,7 +45,10 @@ class Addition(Task):
         return ("_", ";", "+", "=", ".", *digits, *primed)
 
     def max_tokens(self, length: int) -> int:
-        return 3 * length + 5
+        return 3 + 2 * length + self.max_answer(length)
+
+    def max_answer(self, length: int) -> int:
+        return length + 2
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         # column i has weight 10**i

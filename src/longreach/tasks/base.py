@@ -97,6 +97,10 @@ class Task:
         """The most tokens a sample of this length can have."""
         raise self._missing("how many tokens a sample has")
 
+    def max_answer(self, length: int) -> int:
+        """The most tokens an answer at this length or a shorter one can have.  A close bound saves time in training."""
+        return 1 if self.stop_token is None else self.max_tokens(length) - 1
+
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         """One sample per given length, on the lengths' device; `max_length` fixes the width."""
         raise self._missing("how to draw a sample")

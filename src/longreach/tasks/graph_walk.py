@@ -66,7 +66,10 @@ class GraphWalk(Task):
             raise BadInput(f"graph_walk: length must be in 2..{self.num_names} (num_names), got {length}")
 
     def max_tokens(self, length: int) -> int:
-        return (self.degree + 1) * length + 3 + 2 * self.steps.high + 2
+        return (self.degree + 1) * length + 3 + self.max_answer(length)
+
+    def max_answer(self, length: int) -> int:
+        return 2 * self.steps.high + 2
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         steps = self.steps.draw(draws, "steps")

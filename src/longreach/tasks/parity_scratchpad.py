@@ -30,7 +30,10 @@ class ParityScratchpad(Task):
     coupling_levels = (Level("bit"),)
 
     def max_tokens(self, length: int) -> int:
-        return 2 * length + 3
+        return length + 2 + self.max_answer(length)
+
+    def max_answer(self, length: int) -> int:
+        return length + 1
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         bits = draws.below("bits", 2, max_length)

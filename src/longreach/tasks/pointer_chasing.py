@@ -58,7 +58,10 @@ class PointerChasing(Task):
             raise BadInput(f"pointer_chasing: length must be in 2..{self.num_names} (num_names), got {length}")
 
     def max_tokens(self, length: int) -> int:
-        return 2 * length + 4 + 2 * self.hops.high + 2
+        return 2 * length + 4 + self.hops.high + self.max_answer(length)
+
+    def max_answer(self, length: int) -> int:
+        return self.hops.high + 2
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         hops = self.hops.draw(draws, "hops")

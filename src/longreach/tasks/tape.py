@@ -58,7 +58,10 @@ class Tape(Task):
             raise BadInput(f"tape: length counts the cells and must be at least 2, got {length}")
 
     def max_tokens(self, length: int) -> int:
-        return length + 2 + 2 * self._most_steps(length) + 2
+        return length + 2 + self.max_answer(length)
+
+    def max_answer(self, length: int) -> int:
+        return 2 * self._most_steps(length) + 2
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         most = self._most_steps(max_length)

@@ -103,8 +103,11 @@ class VariableAssignment(Task):
             )
 
     def max_tokens(self, length: int) -> int:
+        return 2 * self.name_tokens * length + self._question_size + self.max_answer(length)
+
+    def max_answer(self, length: int) -> int:
         names = min(self.hops.high, length - self._marked) + self._echoed if self.scratchpad else 1
-        return 2 * self.name_tokens * length + self._question_size + names * self.name_tokens + 1
+        return names * self.name_tokens + 1
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         links = min(self.hops.high + self._marked, max_length)  # statements of the longest chain

@@ -67,6 +67,7 @@ class Stepper:
         tokens = token_targets(sample).sum()
         positions = id_targets(sample, self.objective.id_loss_on).sum().clamp(min=1)
         size = self.data.batch_size // self.accumulate
+        most = self.data.task.max_answer(max(self.data.lengths))
         means = torch.zeros(2, device=ids.device)
         self.optimizer.zero_grad(set_to_none=True)
         bf16 = torch.autocast(self.device_type, torch.bfloat16) if self.bf16 else nullcontext()
@@ -80,6 +81,7 @@ class Stepper:
                     self.objective,
                     batch.draws.rows(rows.start, rows.stop),
                     progress=self.number / self.steps,
+                    most=most,
                 )
             mean = torch.stack([losses.token / tokens, losses.position / positions])
             (mean[0] + self.objective.id_weight * mean[1]).backward()  # type: ignore[no-untyped-call]
