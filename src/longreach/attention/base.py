@@ -30,11 +30,21 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "b h q d"]:
         """Without a mask, queries and keys are the same tokens and attention is causal."""
         q = self.rescale(q, visible)
+        if q.shape[2] == 1 and mask is not None:
+            return _one_query(q, k, v, mask, bias)
         if bias is None:
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
         if mask is None:
             mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
         return scaled_dot_product_attention(q, k, v, attn_mask=bias.masked_fill(~mask, -torch.inf))
+
+
+def _one_query(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None) -> Float[Tensor, "b h 1 d"]:
+    """A step of generation: two products of a vector and a matrix, which fused kernels do as for a block of them."""
+    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
+    if bias is not None:
+        scores = scores + bias
+    return scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v
 
 
 @kind("attention")

@@ -12,9 +12,12 @@ from longreach.positions.encodings import Rotation, rotate
 class SelfAttention(nn.Module):
     """Multi-head attention with one fused projection, laid out per head as query, key, value (as in GPT-NeoX)."""
 
-    def __init__(self, width: int, heads: int, mix: Attention) -> None:
+    def __init__(self, width: int, heads: int, eps: float, mix: Attention, norm: bool) -> None:
         super().__init__()
         self.heads = heads
+        head_dim = width // heads
+        self.norm_q = nn.RMSNorm(head_dim, eps=eps) if norm else nn.Identity()
+        self.norm_k = nn.RMSNorm(head_dim, eps=eps) if norm else nn.Identity()
         self.qkv = nn.Linear(width, 3 * width)
         self.mix = mix
         self.out = nn.Linear(width, width)
@@ -33,7 +36,7 @@ class SelfAttention(nn.Module):
         b, t, w = x.shape
         qkv = self.qkv(x).view(b, t, self.heads, 3 * w // self.heads).transpose(1, 2)
         q, k, v = qkv.chunk(3, dim=-1)  # [b, h, t, d] each
-        q, k = rotate(q, rotation), rotate(k, rotation)
+        q, k = rotate(self.norm_q(q), rotation), rotate(self.norm_k(k), rotation)
         if cache is not None and slots is not None:
             k, v = cache.write(layer, slots, k, v)
         mixed = self.mix(q, k, v, visible, mask, bias)
@@ -51,12 +54,14 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int, hidden: int, eps: float, parallel: bool, mix: Attention) -> None:
+    def __init__(
+        self, width: int, heads: int, hidden: int, eps: float, parallel: bool, mix: Attention, norm: bool
+    ) -> None:
         super().__init__()
         self.parallel = parallel
         self.norm1 = nn.LayerNorm(width, eps=eps)
         self.norm2 = nn.LayerNorm(width, eps=eps)
-        self.attention = SelfAttention(width, heads, mix)
+        self.attention = SelfAttention(width, heads, eps, mix, norm)
         self.feed_forward = FeedForward(width, hidden)
 
     def forward(self, x: Tensor, **context: object) -> Tensor:

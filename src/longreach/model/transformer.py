@@ -31,6 +31,10 @@ class ModelConfig:
     """Attention and feed-forward net side by side (GPT-NeoX) instead of one after the other."""
     norm_eps: float = 1e-5
     """Added to the variance in layer norms."""
+    tie_embeddings: bool = False
+    """Use the token embeddings for the output too: a name need not be learned twice."""
+    norm_queries_and_keys: bool = False
+    """Normalise queries and keys within each head, so that scores grow by direction and not by length."""
     encoding: EncodingConfig = field(default_factory=RopeConfig)
     """How position IDs enter."""
     attention: AttentionConfig = field(default_factory=Softmax)
@@ -65,11 +69,12 @@ class Transformer(nn.Module):
                 config.norm_eps,
                 config.parallel_residual,
                 config.attention.build(shape),
+                config.norm_queries_and_keys,
             )
             for _ in range(config.layers)
         )
         self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
-        self.head = nn.Linear(config.width, vocab_size, bias=False)
+        self.head = None if config.tie_embeddings else nn.Linear(config.width, vocab_size, bias=False)
         head = config.position_head
         self.position_head = None if head is None else head.build(shape, self.encoding)
 
@@ -104,6 +109,8 @@ class Transformer(nn.Module):
         return hidden  # type: ignore[no-any-return]
 
     def logits(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n v"]:
+        if self.head is None:
+            return torch.nn.functional.linear(hidden, self.embed.weight)
         return self.head(hidden)  # type: ignore[no-any-return]
 
     def remember(self, hidden: Float[Tensor, "b t w"], tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t m"]:
@@ -133,7 +140,7 @@ class Transformer(nn.Module):
         head_dim = config.width // config.heads
         memory = 0 if self.position_head is None else self.position_head.memory_size
         shape = (config.layers, batch, config.heads, slots, head_dim)
-        return Cache.empty(shape, self.levels, memory, like=self.head.weight)
+        return Cache.empty(shape, self.levels, memory, like=self.embed.weight)
 
     @property
     def largest_id(self) -> int | None:
@@ -173,9 +180,10 @@ def initialise(model: Transformer, seed: int) -> None:
             nn.init.normal_(module.weight, std=std, generator=generator(seed, f"init/{name}"))
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.LayerNorm):
+        elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
             nn.init.ones_(module.weight)
-            nn.init.zeros_(module.bias)
+            if isinstance(module, nn.LayerNorm):
+                nn.init.zeros_(module.bias)
         elif hasattr(module, "initialise"):
             module.initialise()
         elif any(True for _ in module.parameters(recurse=False)):

@@ -1,0 +1,247 @@
+"""Inside a generation: the weights are those by which values are mixed, and every step is told as it happened."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers import TINY, draw
+
+import longreach.evaluate.look_inside as inspection
+from longreach.api import (
+    Coupled,
+    GraphWalk,
+    LearnedConfig,
+    LearnedRopeConfig,
+    NoEncoding,
+    ParityScratchpad,
+    PointerConfig,
+    Predicted,
+    RopeConfig,
+    ScaledSoftmaxConfig,
+    Sequential,
+    Softmax,
+    Span,
+    TableConfig,
+    VariableAssignment,
+    build_model,
+)
+from longreach.attention import Attention
+from longreach.errors import BadInput
+from longreach.evaluate import run_free
+from longreach.evaluate.look_inside import Truth, attention_weights, detail, look_inside, sharing, watch
+from longreach.positions.encodings import Shape
+
+CHAIN = VariableAssignment(num_names=14, hops=Span(1, 3), echo=True, end="marked")
+POINTER = replace(TINY, position_head=PointerConfig())
+TABLE = replace(TINY, position_head=TableConfig(), encoding=LearnedRopeConfig(max_id=40))
+CASES = {
+    "pointer": (CHAIN, Predicted(max_id=40), POINTER),
+    "table": (CHAIN, Predicted(max_id=40), TABLE),
+    "rule": (ParityScratchpad(), Coupled(max_id=40), TINY),
+    "count": (ParityScratchpad(), Sequential(), TINY),
+    "two levels": (GraphWalk(num_names=8, steps=Span(1, 3)), Predicted(max_id=40), POINTER),
+}
+
+
+def _model(task, policy, config, seed=0, loud=12.0):
+    """Fresh weights, so large that heads look at different tokens."""
+    model = build_model(config, len(task.vocabulary), seed, policy.level_sizes(task), policy.max_id)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(loud)
+    return model
+
+
+def _look(name, seed=0, length=5):
+    task, policy, config = CASES[name]
+    model, sample = _model(task, policy, config, seed), draw(task, [length], seed=seed)
+    return model, sample, look_inside(model, task, policy, sample, Truth.of_sample(task, policy, sample))
+
+
+@pytest.mark.parametrize("attention", [Softmax(), ScaledSoftmaxConfig(start=0.7)], ids=["softmax", "scaled"])
+@pytest.mark.parametrize(
+    "encoding", [NoEncoding(), RopeConfig(), LearnedConfig(max_id=40)], ids=lambda e: type(e).__name__
+)
+def test_weights_times_values_are_what_attention_gives(attention, encoding):
+    config = replace(TINY, attention=attention, encoding=encoding)
+    task, policy = ParityScratchpad(), Coupled(max_id=40)
+    model, sample = _model(task, policy, config), draw(task, [6, 4, 5])
+    seen = []
+    for block in model.blocks:
+        block.attention.mix.register_forward_hook(lambda mix, given, mixed: seen.append((mix, given, mixed)))
+    with torch.no_grad():
+        model(sample.tokens, policy.evaluation_ids(task, sample))
+    assert len(seen) == config.layers
+    for mix, (q, k, v, visible, mask, bias), mixed in seen:
+        weights = attention_weights(mix, q, k, visible, mask, bias)
+        torch.testing.assert_close(weights @ v, mixed, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3]))
+        assert not weights.triu(1).any()
+        assert weights[:, :, -1].amax(-1).max() > 0.25  # not a uniform blur, which proves little
+
+
+@pytest.mark.parametrize("config", [Softmax(), ScaledSoftmaxConfig(start=0.7)], ids=["softmax", "scaled"])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_weights_honour_masks_and_biases(config, masked, biased):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 5, 4, generator=generator) for _ in range(3))
+    bias = torch.randn(2, 3, 5, 5, generator=generator) if biased else None
+    mask = (torch.rand(2, 1, 5, 5, generator=generator) < 0.6) | torch.eye(5, dtype=torch.bool) if masked else None
+    mix = config.build(Shape(width=12, heads=3, level_sizes=(0,), max_id=0))
+    visible = torch.arange(1, 6)[None]
+    with torch.no_grad():
+        weights = attention_weights(mix, q, k, visible, mask, bias)
+        torch.testing.assert_close(weights @ v, mix(q, k, v, visible, mask, bias))
+
+
+def test_an_attention_of_its_own_kind_is_refused():
+    class Averaging(Attention):
+        def forward(self, q, k, v, visible, mask, bias):
+            return v
+
+    q = torch.zeros(1, 1, 2, 4)
+    with pytest.raises(BadInput, match="Averaging mixes values in a way of its own"):
+        attention_weights(Averaging(), q, q, torch.tensor([[1, 2]]), None, None)
+
+
+def test_watching_changes_nothing_and_leaves_nothing_behind():
+    task, policy, config = CASES["rule"]
+    model, sample = _model(task, policy, config), draw(task, [5])
+    ids = policy.evaluation_ids(task, sample)
+    with torch.no_grad():
+        hidden, weights = watch(model, sample.tokens, ids, first=7)
+        torch.testing.assert_close(hidden, model(sample.tokens, ids), rtol=0, atol=0)
+        _, all_of_them = watch(model, sample.tokens, ids, first=0)
+    assert weights.shape == (2, 2, sample.tokens.shape[1] - 7, sample.tokens.shape[1])
+    torch.testing.assert_close(weights, all_of_them[:, :, 7:], rtol=0, atol=0)
+    assert not any(block.attention.mix._forward_hooks for block in model.blocks)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("seed", range(4))
+def test_reading_again_tells_what_generation_did(name, seed):
+    task, policy, _ = CASES[name]
+    model, sample, inside = _look(name, seed)
+    start = inside.prompt_tokens
+    assert inside.weights.shape[2:] == (len(inside.steps), inside.ids.shape[1])
+    torch.testing.assert_close(inside.weights.sum(-1), torch.ones(inside.weights.shape[:3]))
+    for step in inside.steps:
+        assert step.reads == inside.words[step.index]
+        assert step.writes == inside.words[step.index + 1]
+        if not step.given:  # the likeliest token was written
+            assert step.token_probability == pytest.approx(float(inside.token_probabilities[step.number].max()))
+        assert (step.ids is None) == (step is inside.steps[-1])
+        if inside.predicts_ids and step.ids is not None:
+            assert [int(choice.best()[0, step.number]) for choice in inside.id_choices] == step.ids
+            assert 0 < step.id_probability <= 1 + 1e-6
+    free = run_free(model, task, policy, sample)
+    assert inside.right == bool(free.exact[0])
+    expected = (int(free.first_error[0]), "token" if free.token_first[0] else "ID")
+    assert inside.first_error == (None if expected[0] < 0 else expected)
+    assert inside.true_answer == task.words(sample.tokens[0, start : int(sample.num_tokens[0])].tolist())
+
+
+@pytest.mark.parametrize("name", ["pointer", "two levels"])
+def test_a_pointer_points_at_the_id_that_is_written(name):
+    kinds = set()
+    for seed in range(6):
+        _, _, inside = _look(name, seed)
+        for step in inside.steps[:-1]:
+            (pointed,) = step.points_at  # levels of bounded size are classes
+            if pointed.index is None:
+                assert step.ids[0] == 0
+            elif pointed.move == 0:
+                assert pointed.index <= step.index
+                assert step.ids[0] == int(inside.ids[0, pointed.index])
+            kinds.add("reserved" if pointed.index is None else pointed.move)
+            assert 0 < pointed.probability <= step.id_probability + 1e-6 or name == "two levels"
+        assert inside.steps[-1].points_at == []
+    assert 0 in kinds
+    assert _look("table")[2].steps[0].points_at == []
+
+
+def test_tokens_that_share_an_id():
+    ids = torch.tensor([[1, 2, 2, 0, 2, 0], [1, 1, 2, 0, 1, 0]])
+    both, first = torch.tensor([True, True]), torch.tensor([True, False])
+    assert sharing(ids, 4, both) == [1]
+    assert sharing(ids[:1], 4, torch.tensor([True])) == [1, 2]
+    assert sharing(ids, 5, both) == []  # reserved: it stands nowhere
+    assert sharing(torch.tensor([[1, 1], [0, 0]]), 1, first) == [0]
+
+
+def test_heads_are_ranked_by_their_attention_on_tokens_of_the_same_id():
+    _, _, inside = _look("rule")
+    for step in inside.steps:
+        (place,) = step.shares_id_with  # aligned: the token before step i shares its ID with bit i
+        assert place == step.number
+        weights = inside.weights[:, :, step.number, place]
+        assert [head.mass for head in step.heads] == sorted(weights.flatten().tolist(), reverse=True)[:3]
+        assert all(head.mass == float(weights[head.layer, head.head]) for head in step.heads)
+    assert all(step.shares_id_with == [] and step.heads == [] for step in _look("count")[2].steps)
+
+
+def test_details_of_a_step():
+    _, _, inside = _look("pointer")
+    more = detail(inside, CHAIN, 0)
+    step = inside.steps[0]
+    assert more.tokens[0] == (step.writes, pytest.approx(step.token_probability))
+    likeliest = dict(more.ids[0])
+    assert likeliest[step.ids[0]] == pytest.approx(step.id_probability, rel=1e-4)
+    assert list(likeliest.values()) == sorted(likeliest.values(), reverse=True)
+    assert more.attended == sorted(more.attended)
+    assert len(more.attended) == min(10, step.index + 1)
+    assert more.weights[1][0][2] == float(inside.weights[1, 0, 0, more.attended[2]])
+    for number in (-1, len(inside.steps)):
+        with pytest.raises(BadInput, match=f"there is no step {number}"):
+            detail(inside, CHAIN, number)
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("ID", True), ("token", False)])
+def test_the_first_error_is_of_a_token_or_of_an_id(wrong, right):
+    task, policy, _ = CASES["pointer"]
+    model, sample, inside = _look("pointer", seed=3)
+    own = [task.vocabulary.index(word) for word in inside.words]
+    answer = own[inside.prompt_tokens :]
+    ids = torch.nn.functional.pad(inside.ids, (0, 1))
+    truth = look_inside(model, task, policy, sample, Truth(answer, ids))
+    assert truth.first_error is None
+    ids[0, inside.prompt_tokens + 1] += 1
+    if wrong == "token":  # at the same step: the ID, chosen after the token, says nothing
+        answer[1] = 3 if answer[1] != 3 else 4
+    spoilt = look_inside(model, task, policy, sample, Truth(answer, ids))
+    assert spoilt.first_error == (1, wrong)
+    assert spoilt.right == (right and spoilt.stopped)
+
+
+def test_a_typed_prompt_may_not_know_its_truth():
+    task, policy, config = CASES["pointer"]
+    sample = task.prompt(task.parse("a b b c c . ? a"), 6)
+    truth = Truth.of_prompt(task, policy, sample)
+    assert task.words(truth.answer) == ["a", "b", "c", "."]
+    assert truth.ids is None
+    inside = look_inside(_model(task, policy, config), task, policy, sample, truth)
+    assert not inside.knows_ids
+    assert all(step.true_ids is None for step in inside.steps)
+    circle = task.prompt(task.parse("a b b a ? a"), 6)
+    assert Truth.of_prompt(task, policy, circle).answer is None
+
+
+def test_a_picture_has_a_panel_for_each_head_or_each_layer(monkeypatch):
+    _, _, inside = _look("pointer")
+    panels = [axis for axis in inspection.draw(inside).axes if axis.get_title()]
+    assert [axis.get_title() for axis in panels] == ["head 0.0", "head 0.1", "head 1.0", "head 1.1"]
+    assert len(panels[0].patches) == sum(len(step.shares_id_with) for step in inside.steps)
+    monkeypatch.setattr(inspection, "_MOST_PANELS", 3)
+    titles = [axis.get_title() for axis in inspection.draw(inside).axes if axis.get_title()]
+    assert titles == ["layer 0: largest of 2 heads", "layer 1: largest of 2 heads"]
+    monkeypatch.setattr(inspection, "MOST_DRAWN", 5)
+    with pytest.raises(BadInput, match="too many for a picture"):
+        inspection.draw(inside)
+
+
+def test_sequences_that_are_too_long_are_refused(monkeypatch):
+    monkeypatch.setattr(inspection, "MOST_TOKENS", 5)
+    with pytest.raises(BadInput, match="too many to look inside"):
+        _look("rule")
