@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from helpers import TINY, execute_in
@@ -25,7 +24,6 @@ from longreach.api import (
     TrainConfig,
     VariableAssignment,
 )
-from longreach.cli.inspect import verdict
 from longreach.cli.main import main
 
 CHAIN = VariableAssignment(num_names=14, hops=Span(1, 3), echo=True, end="marked")
@@ -109,13 +107,6 @@ def test_tokens_of_the_same_id_and_heads_on_them(runs, capsys):
     printed = _text(capsys, runs / "count")
     assert "no step shares its ID with an earlier token" in printed
     assert "same ID" not in printed
-
-
-def test_a_wrong_id_may_do_no_harm():
-    inside = SimpleNamespace(right=True, knows_ids=True, true_answer=["a", "."], first_error=(1, "ID"))
-    assert verdict(inside) == "right, though the ID of step 1 is wrong"
-    inside.right = False
-    assert verdict(inside) == "wrong: a .; the first error is the ID of step 1"
 
 
 def test_given_tokens_are_named_as_such(runs, capsys):

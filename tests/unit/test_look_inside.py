@@ -26,6 +26,7 @@ from longreach.api import (
     build_model,
 )
 from longreach.attention import Attention
+from longreach.cli.inspect import verdict
 from longreach.errors import BadInput
 from longreach.evaluate import run_free
 from longreach.evaluate.look_inside import Truth, attention_weights, detail, look_inside, sharing, watch
@@ -213,6 +214,9 @@ def test_the_first_error_is_of_a_token_or_of_an_id(wrong, right):
     spoilt = look_inside(model, task, policy, sample, Truth(answer, ids))
     assert spoilt.first_error == (1, wrong)
     assert spoilt.right == (right and spoilt.stopped)
+    told = verdict(replace(spoilt, stopped=True))
+    assert told.startswith("right" if right else "wrong: ")
+    assert told.endswith("though the ID of step 1 is wrong" if right else "the first error is the token of step 1")
 
 
 def test_a_typed_prompt_may_not_know_its_truth():

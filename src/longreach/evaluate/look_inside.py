@@ -166,13 +166,7 @@ def look_inside(model: Transformer, task: Task, policy: IdPolicy, sample: Sample
     tokens, ids = generated.tokens[:, : read + 1], generated.ids[:, :, : read + 1]
     hidden, weights = watch(model, tokens[:, :-1], ids[:, :, :-1], first=start - 1)
     probabilities = model.logits(hidden[0, start - 1 :]).float().softmax(-1).cpu()
-    predicts, choices = policy.supplier(task) == "model", []
-    if predicts:
-        at = torch.arange(start - 1, read, device=ids.device)[None]
-        answer_to_here, given_to_here = sample.answer[:, : read + 1], sample.given[:, : read + 1]
-        as_written = replace(sample, tokens=tokens, answer=answer_to_here, given=given_to_here)
-        choices = id_choices(model, as_written, ids, hidden, at)
-        choices = [IdChoice(choice.ids.cpu(), choice.logits.cpu()) for choice in choices]
+    predicts = policy.supplier(task) == "model"
     growing = torch.tensor([size == 0 for size in policy.level_sizes(task)])
     inside = Inside(
         words=task.words(tokens[0].tolist()),
@@ -185,7 +179,7 @@ def look_inside(model: Transformer, task: Task, policy: IdPolicy, sample: Sample
         steps=[],
         weights=weights,
         token_probabilities=probabilities,
-        id_choices=choices,
+        id_choices=_id_choices(model, sample, tokens, ids, hidden) if predicts else [],
     )
     given = sample.given[0].tolist()
     written = [
@@ -193,6 +187,21 @@ def look_inside(model: Transformer, task: Task, policy: IdPolicy, sample: Sample
         for number, token in enumerate(answer)
     ]
     return replace(inside, steps=written)
+
+
+def _id_choices(
+    model: Transformer,
+    sample: Sample,
+    tokens: Int[Tensor, "1 t"],
+    ids: Int[Tensor, "1 g t"],
+    hidden: Float[Tensor, "1 s w"],
+) -> list[IdChoice]:
+    """Per level, what the model could choose from at every step."""
+    size = tokens.shape[1]
+    written = replace(sample, tokens=tokens, answer=sample.answer[:, :size], given=sample.given[:, :size])
+    at = torch.arange(int(sample.prompt_tokens[0]) - 1, size - 1, device=ids.device)[None]
+    choices = id_choices(model, written, ids, hidden, at)
+    return [IdChoice(choice.ids.cpu(), choice.logits.cpu()) for choice in choices]
 
 
 def watch(
