@@ -80,7 +80,7 @@ def test_a_learned_table_ends_somewhere_and_says_so():
 def test_odd_head_sizes_are_refused():
     with pytest.raises(BadInput, match="rope turns 3 of 3 dimensions"):
         build_model(ModelConfig(layers=1, width=9, heads=3), 5, 0)
-    with pytest.raises(BadInput, match="multiple of 4"):
+    with pytest.raises(BadInput, match="do not split into pairs for 2"):
         build_model(ModelConfig(layers=1, width=12, heads=2), 5, 0, level_sizes=(0, 0))
     with pytest.raises(BadInput, match="does not split into sines"):
         _model(SinusoidalConfig(), levels=3)

@@ -44,7 +44,8 @@ def _one_query(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | Non
     scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
     if bias is not None:
         scores = scores + bias
-    return scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v
+    weights: Tensor = scores.masked_fill(~mask, -torch.inf).softmax(-1)
+    return weights @ v
 
 
 @kind("attention")

@@ -29,6 +29,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--free-samples", type=int, help="how many of them are generated token by token")
     parser.add_argument("--batch-tokens", type=int, help="tokens in a forward pass")
     parser.add_argument("--relabel-ids", action="store_true", help="relabel IDs as in training")
+    parser.add_argument("--control", choices=["none", "shuffled", "off_by_one"], help="spoil the IDs of the prompt")
+    parser.add_argument("--shift", type=int, help="a number added to all IDs, the reserved one included")
+    parser.add_argument("--prompt-ids-only", action="store_true", help="predicted IDs: only those the prompt has")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--out", type=Path, help="write the scores to this .json or .csv file")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON, and no progress")
@@ -90,8 +93,10 @@ def _asked(stored: EvalConfig, args: argparse.Namespace, axes: dict[str, list[An
     """The run's own test with what the flags change."""
     changes: dict[str, Any] = {"lengths": args.lengths, "samples": args.samples, "batch_tokens": args.batch_tokens}
     changes["free_samples"] = 0 if args.relabel_ids and args.free_samples is None else args.free_samples
-    if args.relabel_ids:
-        changes["relabel_ids"] = True
+    changes |= {"control": args.control, "shift": args.shift}
+    for flag in ("relabel_ids", "prompt_ids_only"):
+        if getattr(args, flag):
+            changes[flag] = True
     if axes:
         changes["axes"] = axes
     given = {name: value for name, value in changes.items() if value is not None}

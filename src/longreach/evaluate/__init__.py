@@ -1,12 +1,13 @@
 """How far does it reach?"""
 
 from longreach.evaluate.card import Card, make_card
-from longreach.evaluate.evaluate import EvalConfig, cells, evaluate, total_samples
+from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, total_samples
 from longreach.evaluate.exact_match import FreeRun, Judged, free_running_exact, judge, run_free
 from longreach.evaluate.reach import reach
 from longreach.evaluate.scores import Score, from_json, to_csv, to_json
 
 __all__ = [
+    "TENTHS",
     "Card",
     "EvalConfig",
     "FreeRun",

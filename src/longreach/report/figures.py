@@ -7,7 +7,9 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
+from longreach.evaluate import TENTHS
 from longreach.report.curves import Group, Result
+from longreach.report.curves import group as group_by_metric
 from longreach.report.tables import METRIC_NAMES
 
 # Okabe and Ito's colours, which people with colour-blindness can tell apart
@@ -39,6 +41,54 @@ def length_figure(groups: list[Group], title: str) -> Figure:
     axes[0].set_ylabel(METRIC_NAMES[groups[0].metric])
     figure.suptitle(title, fontsize=11)
     return figure
+
+
+def errors_figure(results: list[Result]) -> Figure | None:
+    """ID accuracy by length, where answers first go wrong, and whether by a token or by an ID; None without errors."""
+    variants = list(dict.fromkeys(result.variant for result in results))
+    counts = {name: _error_counts([r for r in results if r.variant == name]) for name in variants}
+    id_curves = [group for group in group_by_metric(results, "id_accuracy") if not group.setting]
+    if not any(sum(by_kind.values()) for by_kind, _ in counts.values()) and not id_curves:
+        return None
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    accuracy, place, kind = figure.subplots(1, 3)
+    for group in id_curves:
+        _draw(accuracy, group, group.variant, _COLOURS[variants.index(group.variant) % len(_COLOURS)])
+    accuracy.set(title="IDs right, given the true prefix", xlabel="length", xscale="log", ylim=(-0.03, 1.05))
+    if id_curves:
+        accuracy.legend(frameon=False, fontsize=7)
+    for number, (name, (_, by_place)) in enumerate(counts.items()):
+        total = sum(by_place)
+        if total:
+            share = [count / total for count in by_place]
+            middle = [(tenth + 0.5) / TENTHS for tenth in range(TENTHS)]
+            place.plot(middle, share, marker="o", ms=3, lw=1.2, color=_COLOURS[number % len(_COLOURS)], label=name)
+    place.set(title="place of the first error", xlabel="share of the answer written", ylabel="share of wrong answers")
+    shown = [name for name in variants if sum(counts[name][0].values())]
+    token = [counts[name][0]["error_token_first"] / sum(counts[name][0].values()) for name in shown]
+    kind.barh(shown, token, color="#999999", label="token first")
+    kind.barh(shown, [1 - share for share in token], left=token, color="#0072B2", label="ID first")
+    kind.set(title="what went wrong first", xlim=(0, 1))
+    kind.tick_params(axis="y", labelsize=7)
+    kind.invert_yaxis()
+    if shown:
+        kind.legend(frameon=False, fontsize=7, loc="lower right")
+        place.legend(frameon=False, fontsize=7)
+    return figure
+
+
+def _error_counts(results: list[Result]) -> tuple[dict[str, int], list[int]]:
+    """Errors by kind, and by tenth of the answer, at all lengths beyond training."""
+    kinds, places = {"error_token_first": 0, "error_id_first": 0}, [0] * TENTHS
+    for result in results:
+        for score in result.scores:
+            if score.length <= result.trained_to:
+                continue
+            if score.metric in kinds:
+                kinds[score.metric] += score.hits
+            elif score.metric.startswith("first_error_tenth_"):
+                places[int(score.metric.rsplit("_", 1)[1])] += score.hits
+    return kinds, places
 
 
 def loss_figure(results: list[Result]) -> Figure:

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from longreach.evaluate import Score
 from longreach.report.curves import THRESHOLDS, Group, Result
-from longreach.report.figures import as_svg, coverage_figure, length_figure, loss_figure
+from longreach.report.figures import as_svg, coverage_figure, errors_figure, length_figure, loss_figure
 from longreach.report.tables import METRIC_NAMES, reach_text
 
 
@@ -28,7 +28,20 @@ class _Row:
     cells: list[_Cell]
 
 
-_METRICS = ("token_em_free", "token_em_tf", "token_accuracy", "near_tie")
+_METRICS = (
+    "token_em_free",
+    "token_em_tf",
+    "token_id_em_tf",
+    "token_accuracy",
+    "id_accuracy",
+    "near_tie",
+    "error_token_first",
+    "error_id_first",
+)
+
+
+_ERRORS = {"token_accuracy": "step_error", "id_accuracy": "id_step_error"}
+"""Shown as what is missing to 1: errors per step are small."""
 
 
 def render_page(results: list[Result], groups: list[Group], title: str) -> str:
@@ -51,6 +64,7 @@ def render_page(results: list[Result], groups: list[Group], title: str) -> str:
         configs=[{"variant": name, "text": _settings(first[name])} for name in variants],
         runs=[{"path": result.folder.path.as_posix(), "info": result.info} for result in results],
         length_svg=Markup(as_svg(length_figure(groups, ""))),
+        errors_svg=Markup(as_svg(errors)) if (errors := errors_figure(results)) else None,
         loss_svg=Markup(as_svg(loss_figure(results))),
         coverage_svg=Markup(as_svg(coverage_figure(results))),
     )
@@ -61,7 +75,7 @@ def _rows(result: Result, lengths: list[int]) -> list[_Row]:
     for metric in _METRICS:
         for curve in result.curves(metric):
             by_length = {score.length: score for score in curve.scores}
-            shown = "step_error" if metric == "token_accuracy" else metric
+            shown = _ERRORS.get(metric, metric)
             cells = [_cell(by_length.get(length), metric, length <= result.trained_to) for length in lengths]
             rows.append(_Row(curve.variant, curve.setting, shown, curve.seed, cells))
     return rows
@@ -70,9 +84,9 @@ def _rows(result: Result, lengths: list[int]) -> list[_Row]:
 def _cell(score: Score | None, metric: str, trained: bool) -> _Cell:
     if score is None:
         return _Cell("-", "", trained)
-    if metric == "token_accuracy":
+    if metric in _ERRORS:
         wrong = score.samples - score.hits
-        return _Cell(f"{wrong / score.samples:.2g}", f"{wrong} of {score.samples} tokens wrong", trained)
+        return _Cell(f"{wrong / score.samples:.2g}", f"{wrong} of {score.samples} wrong", trained)
     low, high = score.interval()
     return _Cell(f"{score.rate:.3f}", f"{score.hits} of {score.samples}, 95% interval {low:.3f} to {high:.3f}", trained)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from longreach.evaluate import to_csv
 from longreach.files import write_atomically
 from longreach.report.curves import Group, Result, group, headline_metric
-from longreach.report.figures import length_figure, save_png
+from longreach.report.figures import errors_figure, length_figure, save_png
 from longreach.report.page import render_page
 
 
@@ -25,6 +25,9 @@ def write_report(results: list[Result], folder: Path) -> Report:
     folder.mkdir(parents=True, exist_ok=True)
     report = Report(title, groups, folder / "accuracy.png", folder / "report.html", folder / "scores.csv")
     save_png(length_figure(groups, title), report.png)
+    errors = errors_figure(results)
+    if errors is not None:
+        save_png(errors, folder / "errors.png")
     write_atomically(report.html, render_page(results, groups, title).encode())
     scores = [score for result in results for score in result.scores]
     labels = [{"variant": result.variant} for result in results for _ in result.scores]

@@ -15,7 +15,7 @@ from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Part, Sample, Task, build_sample, join
 from longreach.tasks.names import LAST, letters, smallest
 
-_QUERY, _STOP, _FIRST_SYMBOL = 1, 2, 3
+_QUERY, _STOP, _EQUALS, _FIRST_SYMBOL = 1, 2, 3, 4
 _END = -1
 """Stands in a chain where a name would, behind the last one."""
 
@@ -30,11 +30,11 @@ class VariableAssignment(Task):
     the chain is defined nowhere, or, with `end: marked`, by a statement `d .`.  Each step needs the current name
     and its statement.  Without the scratchpad the answer is the last name alone and needs the whole chain.
 
-    Coupling: a statement's tokens share its number.  Published: an answer name carries the number of the
-    statement it was read from.  Aligned: its last token carries the number of the statement that defines it,
-    which the next step reads.  Both depend on the input, so no rule gives them during generation.  With
-    several tokens to a name, a second level numbers the tokens within the name.  The layout is our reading
-    of Golowich et al. (ICML 2025); both couplings are ours.
+    Coupling: a statement's tokens share its number; a second level numbers the tokens within it.  Published: an
+    answer token carries the IDs of the token it was read from.  Aligned: it carries those of the token that the next
+    step must read, which for the last token of a name is in the statement that defines the name.  Both depend on the
+    input, so no rule gives them during generation.  The layout is our reading of Golowich et al. (ICML 2025); both
+    couplings are ours.
     """
 
     hops: Span = Span(3, 3)
@@ -46,7 +46,8 @@ class VariableAssignment(Task):
     scratchpad: bool = True
     """Whether the answer spells the chain name by name, or only its end."""
     echo: bool = False
-    """Whether the scratchpad begins with the query itself:  ? a  ->  a b c d ."""
+    """Whether the scratchpad begins with the query itself, so that every step reads what its ID leads to:
+    ? a =  ->  a b c d ."""
     end: Literal["absent", "marked"] = "absent"
     """What ends a chain: that nothing defines its last name, or a statement that says so.  An absence can only be
     noticed by looking at every statement."""
@@ -77,7 +78,7 @@ class VariableAssignment(Task):
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        return ("_", "?", ".", *(letters(number) for number in range(self._symbols)))
+        return ("_", "?", ".", "=", *(letters(number) for number in range(self._symbols)))
 
     @property
     def stop_token(self) -> int | None:
@@ -85,8 +86,7 @@ class VariableAssignment(Task):
 
     @property
     def coupling_levels(self) -> tuple[Level, ...]:
-        statement = Level("statement")
-        return (statement,) if self.name_tokens == 1 else (statement, Level("token in name", size=self.name_tokens))
+        return (Level("statement"), Level("token in statement", size=2 * self.name_tokens))
 
     @property
     def coupling_by_rule(self) -> bool:
@@ -162,6 +162,7 @@ class VariableAssignment(Task):
             answer, names = self._spell(chain.gather(1, hops[:, None])), torch.ones_like(hops)
         m = self.name_tokens
         parts: list[Part] = [(statements, 2 * m * length), (_QUERY, 1), (self._spell(chain[:, :1]), m)]
+        parts += [(_EQUALS, self._echoed)]
         parts += [(answer, m * names), (_STOP, 1)]
         prompt_tokens = 2 * m * length + self._question_size
         return build_sample(
@@ -177,7 +178,7 @@ class VariableAssignment(Task):
         m, end = self.name_tokens, prompt.index(_QUERY)
         names = [tuple(prompt[i : i + m]) for i in range(0, end, m)]
         stands_for = dict(zip(names[::2], names[1::2], strict=True))
-        chain = [tuple(prompt[end + 1 :])]
+        chain = [tuple(prompt[end + 1 : end + 1 + m])]
         while chain[-1] in stands_for and stands_for[chain[-1]][0] != _STOP:
             if chain[-1] in chain[:-1]:
                 raise BadInput(f"variable_assignment: the chain returns to {' '.join(self.words(chain[-1]))}")
@@ -199,7 +200,7 @@ class VariableAssignment(Task):
         prompt_end = sample.prompt_tokens[:, None, None]
         after = row - prompt_end
         link = self._statement_of(column, prompt_end, place, hops)
-        query = (column >= prompt_end - m) & (column < prompt_end)
+        query = (column >= prompt_end - m - self._echoed) & (column < prompt_end - self._echoed)
         if not self.scratchpad:
             is_chain = (link >= 0) & (link < hops)
             return torch.where(after == m, column == row - 1, is_chain | query) & sample.answer[:, :, None]
@@ -209,7 +210,7 @@ class VariableAssignment(Task):
         offset = column % (2 * m)
         read = (link == name - 1) & ((offset < m) | (offset == m + which))
         stops_by_absence = (name == hops + 1) & (self.end == "absent")
-        return (torch.where(name == 0, column == row - m, current | (read & ~stops_by_absence))) & sample.answer[
+        return (torch.where(name == 0, column == row - m - 1, current | (read & ~stops_by_absence))) & sample.answer[
             :, :, None
         ]
 
@@ -219,57 +220,62 @@ class VariableAssignment(Task):
         found = torch.full_like(number.expand(len(place), -1, -1), -1)
         for link in range(place.shape[1]):
             hit = (number == place[:, link, None, None]) & (link < hops + self._marked)
-            found = torch.where(hit & (column < prompt_end - 1 - self.name_tokens), link, found)
+            found = torch.where(hit & (column < prompt_end - self._question_size), link, found)
         return found
 
     def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
         m = self.name_tokens
         index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device).expand_as(sample.tokens)
-        query = sample.prompt_tokens[:, None] - m  # index of the query's first token
-        after = index - query - m  # 0 at the first answer token, negative before
-        in_statement = index < query - 1
+        after = index - sample.prompt_tokens[:, None]  # 0 at the first answer token, negative before
+        query = sample.prompt_tokens[:, None] - m - self._echoed  # index of the query's first token
+        in_statement, in_query = index < query - 1, (index >= query) & (index < query + m)
         statement = (index // (2 * m) + 1).masked_fill(~in_statement, 0)
+        # the query's tokens are numbered as those of a name on the left; the equals sign leads to the first of them
+        token = torch.where(in_statement, index % (2 * m) + 1, (index - query + 1) * in_query)
+        if self.echo and form == "aligned":
+            token = token.masked_fill(after == -1, 1)
 
-        if "place" in sample.hidden and (self.scratchpad or self.query_id == "given"):
+        if "place" in sample.hidden:
             hops, place = sample.hidden["hops"][:, None], sample.hidden["place"]
             # number of the statement that defines each name of the chain, between two reserved ones: nothing was read
             # before name 0, and the last name may be defined nowhere
             links = place.shape[1]
             is_link = torch.arange(links, device=place.device) < hops + self._marked
             defined = torch.nn.functional.pad((place + 1).masked_fill(~is_link, 0), (1, 1))
-            in_query = (after < 0) & (after >= -m)
-            name = torch.div(after, m, rounding_mode="floor") + 1 - self._echoed
-            name = name.masked_fill(in_query, 0)
-            last_token = after % m == m - 1
+            name = (torch.div(after, m, rounding_mode="floor") + 1 - self._echoed).masked_fill(in_query, 0)
+            which = torch.where(in_query, index - query, after % m)
+            last_token = which == m - 1
             defining = defined.gather(1, (name + 1).clamp(0, links + 1))
             source = defined.gather(1, name.clamp(0, links + 1))
-            answer = torch.where(last_token, defining, source) if form == "aligned" else source
-            given = defining if form == "published" else defining.masked_fill(~last_token, 0)
-            asked = given if self.query_id == "given" else torch.zeros_like(given)
+            read = which + 1 + m * (name > 0)  # the echo is read from the query, other names from a right side
+            if form == "aligned":
+                leads_to = torch.where(last_token, defining, source), torch.where(last_token, m + 1, read + 1)
+            else:
+                leads_to = source, read
             in_answer = (after >= 0) & (name <= hops) & self.scratchpad
-            statement = torch.where(in_query, asked, torch.where(in_answer, answer, statement))
-        if m == 1:
-            return statement[:, None]
-
-        number = torch.where(in_statement, index % m, (after % m + (form == "aligned")) % m) + 1
-        outside = (index == query - 1) | (index >= sample.num_tokens[:, None] - 1)
-        return torch.stack([statement, number.masked_fill(outside, 0)], dim=1)
+            statement = torch.where(in_answer, leads_to[0], statement)
+            token = torch.where(in_answer, leads_to[1], token)
+            if self.query_id == "given":
+                statement = torch.where(in_query & last_token, defining, statement)
+        return torch.stack([statement, token], dim=1)
 
     def parse(self, text: str) -> list[int]:
         tokens = super().parse(text)
         m = self.name_tokens
-        if tokens.count(_QUERY) != 1 or len(tokens) - tokens.index(_QUERY) != m + 1:
+        if self.echo and tokens[-1] != _EQUALS:
+            tokens.append(_EQUALS)
+        if tokens.count(_QUERY) != 1 or len(tokens) - tokens.index(_QUERY) != self._question_size:
             raise BadInput(f"variable_assignment: a prompt ends with ? and one name of {m} tokens: a b b c ? a")
         if tokens.index(_QUERY) % (2 * m):
             raise BadInput(f"variable_assignment: a statement has {2 * m} tokens, got {tokens.index(_QUERY)} before ?")
         return tokens
 
     def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        return (prompt_tokens - 1 - self.name_tokens) // (2 * self.name_tokens)
+        return (prompt_tokens - self._question_size) // (2 * self.name_tokens)
 
     @property
     def _question_size(self) -> int:
-        return 1 + self.name_tokens  # the mark and the query
+        return 1 + self.name_tokens + self._echoed  # the mark, the query and the equals sign
 
     @property
     def _echoed(self) -> int:

@@ -1,10 +1,12 @@
 """Pointing at a token read before, and copying its ID."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from longreach.model.position_heads.base import Features, IdChoice, PositionHead, PositionHeadConfig, Steps
 from longreach.positions.encodings import Encoding, Shape
@@ -23,6 +25,9 @@ class PointerConfig(PositionHeadConfig):
 
     moves: int = 1
     """The most steps, up or down, by which a copied ID is moved."""
+    normalise: bool = True
+    """Compare directions, and tokens as they are besides what is learned of them.  A plain product, trained among a
+    few tokens, tells only a few apart: a crowd of others has better matches by chance."""
     start: float = 0.2
     """Initial slope of the growth of scores."""
 
@@ -39,13 +44,14 @@ class Pointer(PositionHead):
         super().__init__()
         self.features = Features(shape.width, config.see_token)
         self.moves = tuple(range(-config.moves, config.moves + 1))
+        self.normalise = config.normalise
         self.width = shape.width
         self.growing = [level for level, size in enumerate(shape.level_sizes) if size == 0]
         self.memory_size = shape.width * len(self.growing)
         self.keys = nn.Linear(2 * shape.width, self.memory_size)
         self.levels = nn.ModuleList(
             [
-                _Pointing(shape.width, self.features.size, len(self.moves), config.start)
+                _Pointing(shape.width, self.features.size, len(self.moves), config)
                 if size == 0
                 else nn.Linear(shape.width, size + 1)
                 for size in shape.level_sizes
@@ -54,7 +60,11 @@ class Pointer(PositionHead):
 
     def remember(self, hidden: Float[Tensor, "b t w"], tokens: Float[Tensor, "b t w"]) -> Float[Tensor, "b t m"]:
         # the token itself beside its state: what a name is should not fade as more is read
-        return self.keys(torch.cat([hidden, tokens], dim=-1))  # type: ignore[no-any-return]
+        keys = self.keys(torch.cat([hidden, tokens], dim=-1))
+        if self.normalise:
+            parts = [direction(part, tokens) for part in torch.split(keys, self.width, dim=-1)]
+            keys = torch.cat(parts, dim=-1)
+        return keys  # type: ignore[no-any-return]
 
     def forward(self, steps: Steps) -> list[IdChoice]:
         raw, mixed = self.features(steps)
@@ -63,7 +73,7 @@ class Pointer(PositionHead):
         for number, level in enumerate(self.levels):
             if isinstance(level, _Pointing):
                 reachable, reserved = steps.reachable[number], steps.reserved[:, number]
-                logits = level(raw, mixed, memories[number], steps.visible)
+                logits = level(steps, raw, mixed, memories[number])
                 ids = torch.cat([reserved[:, None], reachable.flatten(1)], dim=1)[:, None]
                 choices.append(IdChoice(ids, logits))
             else:
@@ -73,23 +83,39 @@ class Pointer(PositionHead):
         return choices
 
 
+def direction(x: Float[Tensor, "b t w"], token: Float[Tensor, "b t w"] | None) -> Float[Tensor, "b t w"]:
+    """What was learned of a token, on top of the token itself, as a unit vector."""
+    if token is not None:
+        # states have lengths of about sqrt(width) too, so that at first the token outweighs what is not yet learned
+        x = x + x.shape[-1] ** 0.5 * normalize(token, dim=-1)
+    return normalize(x, dim=-1)
+
+
 class _Pointing(nn.Module):
     """One level: scores for the reserved ID and for every (move, token), in this order."""
 
-    def __init__(self, width: int, features: int, moves: int, start: float) -> None:
+    def __init__(self, width: int, features: int, moves: int, config: PointerConfig) -> None:
         super().__init__()
-        self.start = start
+        self.config = config
         self.query = nn.Linear(features, width)
         self.move = nn.Linear(width, moves)
         self.special = nn.Linear(width, 2)
         """Scores of the reserved ID, and of the current token in addition to its own."""
-        self.slope = nn.Parameter(torch.full((), start))
+        self.slope = nn.Parameter(torch.full((), config.start))
+        self.log_scale = nn.Parameter(torch.zeros(()))
+        """Of the scores; from 10 where they are cosines, which are at most 1."""
 
     def initialise(self) -> None:
-        nn.init.constant_(self.slope, self.start)
+        nn.init.constant_(self.slope, self.config.start)
+        nn.init.constant_(self.log_scale, math.log(10) if self.config.normalise else 0)
 
-    def forward(self, raw: Tensor, mixed: Tensor, memory: Tensor, visible: Tensor) -> Float[Tensor, "b a c"]:
-        scores = (self.query(raw) @ memory.transpose(1, 2)).float() / memory.shape[-1] ** 0.5  # [b, a, t]
+    def forward(self, steps: Steps, raw: Tensor, mixed: Tensor, memory: Tensor) -> Float[Tensor, "b a c"]:
+        visible, query = steps.visible, self.query(raw)
+        if self.config.normalise:
+            query = direction(query, steps.token if self.config.see_token else None)
+        else:
+            query = query / memory.shape[-1] ** 0.5
+        scores = self.log_scale.exp() * (query @ memory.transpose(1, 2)).float()  # [b, a, t]
         reserved, current = self.special(mixed).float().unbind(-1)
         index = torch.arange(memory.shape[1], device=memory.device)
         scores = scores + current[..., None] * (index == visible[..., None] - 1)

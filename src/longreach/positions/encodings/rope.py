@@ -36,28 +36,37 @@ class RopeConfig(EncodingConfig):
 
     def build(self, shape: Shape) -> Encoding:
         turned = int(shape.head_dim * self.fraction)
-        if turned == 0 or turned % (2 * shape.levels):
+        pairs = turned // 2
+        # a level of a few IDs needs few frequencies to tell them apart: the others get the rest
+        growing = sum(size == 0 for size in shape.level_sizes)
+        bounded = max(1, pairs // 8) if growing else pairs // shape.levels
+        rest = pairs - bounded * (shape.levels - growing)
+        if turned == 0 or turned % 2 or rest < growing or (growing and rest % growing):
             raise BadInput(
-                f"rope turns {turned} of {shape.head_dim} dimensions of a head;"
-                f" with {shape.levels} ID level(s) it must be a multiple of {2 * shape.levels}"
+                f"rope turns {turned} of {shape.head_dim} dimensions of a head,"
+                f" which do not split into pairs for {shape.levels} ID level(s)"
             )
-        return Rope(turned // shape.levels, shape.levels, self)
+        return Rope([bounded if size else rest // growing for size in shape.level_sizes], self)
 
 
 class Rope(Encoding):
-    def __init__(self, block: int, levels: int, config: RopeConfig) -> None:
-        super().__init__()
-        self.block, self.levels, self.config = block, levels, config
+    """`pairs` has, for each level, the number of pairs of dimensions that turn with its IDs."""
 
-    def frequencies(self, device: torch.device) -> Float[Tensor, "g half"]:
-        """Radians per ID, for every level."""
+    def __init__(self, pairs: list[int], config: RopeConfig) -> None:
+        super().__init__()
+        self.pairs, self.config = pairs, config
+
+    def frequencies(self, level: int, device: torch.device) -> Float[Tensor, "pairs"]:
+        """Radians per ID."""
         if self.config.spectrum == "geometric":
-            return geometric(self.block, self.config.base, device).expand(self.levels, -1)
-        draws = stream(0, "rope/frequencies", torch.arange(self.levels, device=device))
-        return math.pi * draws.uniform("frequency", self.block // 2)
+            return geometric(2 * self.pairs[level], self.config.base, device)
+        draws = stream(0, "rope/frequencies", torch.full((1,), level, device=device))
+        return math.pi * draws.uniform("frequency", self.pairs[level])[0]
 
     def rotation(self, ids: Int[Tensor, "b g t"], origin: Int[Tensor, "b g 1"]) -> Rotation | None:
-        angles = (ids - origin).double()[..., None] * self.frequencies(ids.device)[:, None]  # [b, g, t, block/2]
-        half = angles.transpose(1, 2).flatten(2)[:, None]  # [b, 1, t, r/2]: the levels side by side
+        # in fp64: fp32 angles at ID 1,000,000 already change scores by 1%
+        away = (ids - origin).double()
+        angles = [away[:, level, :, None] * self.frequencies(level, ids.device) for level in range(len(self.pairs))]
+        half = torch.cat(angles, dim=-1)[:, None]  # [b, 1, t, r/2]: the levels side by side
         both = torch.cat([half, half], dim=-1)
         return both.cos().float(), both.sin().float()
