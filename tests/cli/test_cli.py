@@ -76,7 +76,7 @@ def test_a_run_ends_with_a_table_a_picture_and_a_page(finished, capsys):
     assert "<svg" in text
     assert "median over 2 seeds" in text
     assert "a rule, from the prompt" in text
-    assert text.count("<tr><td>coupled</td>") == 1 + 2 * 4  # one line of reach, four metrics for each seed
+    assert text.count("<tr><td>coupled</td>") == 1 + 2 * 5  # one line of reach, five metrics for each seed
     lines = (finished / "report" / "scores.csv").read_text().splitlines()
     assert lines[0] == "variant,seed,length,metric,hits,samples,rate,low,high"
     assert len(lines) >= 1 + 2 * 2 * 3 * 5  # variants, seeds, lengths, metrics (and where errors are, if any)

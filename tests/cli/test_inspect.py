@@ -68,7 +68,7 @@ def test_every_kind_of_run_can_be_looked_into(runs, name, capsys):
     assert result["predicts_ids"] == (name in ("pointer", "table", "walk"))
     assert [step["writes"] for step in steps] == result["tokens"][prompt:]
     assert len(result["ids"]) == len(result["tokens"]) - 1
-    assert {len(ids) for ids in result["ids"]} == {2 if name == "walk" else 1}
+    assert {len(ids) for ids in result["ids"]} == {2 if result["predicts_ids"] else 1}
     assert steps[-1]["ids"] is None
     if not result["predicts_ids"]:
         assert all(step["id_probability"] is None for step in steps)
@@ -133,7 +133,7 @@ def test_details_of_one_step(runs, name, capsys):
     more = _json(capsys, runs / name, "--step", 0)["detail"]
     assert more["step"] == 0
     assert len(more["tokens"]) == 5
-    assert len(more["ids"]) == {"pointer": 1, "rule": 0, "walk": 2}[name]
+    assert len(more["ids"]) == {"pointer": 2, "rule": 0, "walk": 2}[name]
     assert len(more["weights"]) == len(more["weights"][0]) == 2
     assert len(more["weights"][0][0]) == len(more["attended"])
     printed = _text(capsys, runs / name, "--step", 0)

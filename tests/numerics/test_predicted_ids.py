@@ -68,7 +68,8 @@ def _model(task, head, encoding=None, seed=5):
     with torch.no_grad():  # decisive scores: near-ties would hide or feign differences
         model.head.weight.mul_(40)
         for parameter in model.position_head.parameters():
-            parameter.mul_(10)
+            if parameter.dim() > 1:
+                parameter.mul_(10)
     return model
 
 
@@ -88,7 +89,7 @@ def test_every_registered_head_is_tested():
     ("head", "encoding"), [pair for pair in itertools.product(HEADS, ENCODINGS) if _fits(*pair)], ids=label
 )
 def test_cached_equals_uncached_and_batched_equals_one_by_one(task, head, encoding):
-    model = _model(task, head, encoding)
+    model = _model(task, head, encoding).double()  # a pointer sees equal tokens almost alike: fp32 would toss coins
     sample = draw(task, [6, 10, 8])  # ragged prompts
     cached = generate(model, task, POLICY, sample)
     naive = generate(model, task, POLICY, sample, use_cache=False)

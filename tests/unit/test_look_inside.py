@@ -22,6 +22,7 @@ from longreach.api import (
     Softmax,
     Span,
     TableConfig,
+    Tape,
     VariableAssignment,
     build_model,
 )
@@ -40,6 +41,7 @@ CASES = {
     "table": (CHAIN, Predicted(max_id=40), TABLE),
     "rule": (ParityScratchpad(), Coupled(max_id=40), TINY),
     "count": (ParityScratchpad(), Sequential(), TINY),
+    "one level": (Tape(steps=Span(2, 3)), Predicted(max_id=40), POINTER),
     "two levels": (GraphWalk(num_names=8, steps=Span(1, 3)), Predicted(max_id=40), POINTER),
 }
 
@@ -144,7 +146,7 @@ def test_reading_again_tells_what_generation_did(name, seed):
     assert inside.true_answer == task.words(sample.tokens[0, start : int(sample.num_tokens[0])].tolist())
 
 
-@pytest.mark.parametrize("name", ["pointer", "two levels"])
+@pytest.mark.parametrize("name", ["pointer", "one level", "two levels"])
 def test_a_pointer_points_at_the_id_that_is_written(name):
     kinds = set()
     for seed in range(6):
@@ -157,7 +159,7 @@ def test_a_pointer_points_at_the_id_that_is_written(name):
                 assert pointed.index <= step.index
                 assert step.ids[0] == int(inside.ids[0, pointed.index])
             kinds.add("reserved" if pointed.index is None else pointed.move)
-            assert 0 < pointed.probability <= step.id_probability + 1e-6 or name == "two levels"
+            assert 0 < pointed.probability <= step.id_probability + 1e-6 or name != "one level"
         assert inside.steps[-1].points_at == []
     assert 0 in kinds
     assert _look("table")[2].steps[0].points_at == []
@@ -184,8 +186,8 @@ def test_heads_are_ranked_by_their_attention_on_tokens_of_the_same_id():
 
 
 def test_details_of_a_step():
-    _, _, inside = _look("pointer")
-    more = detail(inside, CHAIN, 0)
+    _, _, inside = _look("one level")
+    more = detail(inside, CASES["one level"][0], 0)
     step = inside.steps[0]
     assert more.tokens[0] == (step.writes, pytest.approx(step.token_probability))
     likeliest = dict(more.ids[0])

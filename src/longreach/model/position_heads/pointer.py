@@ -71,14 +71,15 @@ class Pointer(PositionHead):
         memories = dict(zip(self.growing, torch.split(steps.memory, self.width, dim=-1), strict=True))
         choices = []
         for number, level in enumerate(self.levels):
+            reserved = steps.reserved[:, number, None]
             if isinstance(level, _Pointing):
-                reachable, reserved = steps.reachable[number], steps.reserved[:, number]
+                reachable = steps.reachable[number]
                 logits = level(steps, raw, mixed, memories[number])
-                ids = torch.cat([reserved[:, None], reachable.flatten(1)], dim=1)[:, None]
+                ids = torch.cat([reserved, reachable.flatten(1)], dim=1)[:, None]
                 choices.append(IdChoice(ids, logits))
             else:
                 logits = level(mixed).float()
-                ids = torch.arange(logits.shape[-1], device=logits.device).expand(len(logits), 1, -1)
+                ids = (reserved + torch.arange(logits.shape[-1], device=logits.device))[:, None]
                 choices.append(IdChoice(ids, logits))
         return choices
 
