@@ -8,6 +8,7 @@ from helpers import TINY, draw
 
 import longreach.evaluate.look_inside as inspection
 from longreach.api import (
+    Addition,
     Coupled,
     GraphWalk,
     LearnedConfig,
@@ -22,7 +23,6 @@ from longreach.api import (
     Softmax,
     Span,
     TableConfig,
-    Tape,
     VariableAssignment,
     build_model,
 )
@@ -41,7 +41,7 @@ CASES = {
     "table": (CHAIN, Predicted(max_id=40), TABLE),
     "rule": (ParityScratchpad(), Coupled(max_id=40), TINY),
     "count": (ParityScratchpad(), Sequential(), TINY),
-    "one level": (Tape(steps=Span(2, 3)), Predicted(max_id=40), POINTER),
+    "one level": (Addition(), Predicted(max_id=40), POINTER),
     "two levels": (GraphWalk(num_names=8, steps=Span(1, 3)), Predicted(max_id=40), POINTER),
 }
 
