@@ -187,6 +187,8 @@ def test_eval_takes_lengths_and_any_task_field(finished, tmp_path, capsys):
     assert lines[0] == "run,variant,seed,length,metric,hits,samples,rate,low,high"
     assert {line.split(",")[1] for line in lines[1:]} == {"counting", "coupled"}
     assert main(["eval", run, "--lengths", "3", "--relabel-ids", "--device", "cpu"]) == 0
+    for flags in (["--control", "shuffled"], ["--shift", "1000"]):
+        assert main(["eval", run, "--lengths", "3", *flags, "--device", "cpu"]) == 0
     capsys.readouterr()
     far = ["eval", run, "--lengths", "30", "--relabel-ids", "--device", "cpu", "--json"]
     _check_fails(capsys, far, 2, "coupled.max_id=20 is too small: samples have 31 IDs")
@@ -255,6 +257,18 @@ def test_eval_varies_k(recipe, capsys):
     }
 
 
+def test_predict_draws_tokens_if_asked(finished, capsys):
+    run = str(finished / "coupled" / "seed-0")
+    hot = ["--temperature", "50", "--top-k", "5", "--top-p", "0.99", "--json", "--device", "cpu"]
+    drawn = []
+    for seed in ("1", "1", "2"):
+        capsys.readouterr()
+        assert main(["predict", run, "--prompt", "10110", "--seed", seed, *hot]) == 0
+        drawn.append(json.loads(capsys.readouterr().out)["answer"])
+    assert drawn[0] == drawn[1] != drawn[2]
+    _check_fails(capsys, ["predict", run, "--prompt", "1", "--top-k", "3"], 2, "top_k and top_p need a temperature")
+
+
 def test_predict_answers_a_prompt(finished, capsys):
     run = str(finished / "coupled" / "seed-0")
     assert main(["predict", run, "--prompt", "1 0 1", "--json", "--device", "cpu"]) == 0
@@ -309,7 +323,7 @@ def test_list_names_everything(capsys):
     assert "chunks" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", ["run", "eval", "predict", "show", "report", "list"])
+@pytest.mark.parametrize("verb", ["run", "eval", "predict", "inspect", "show", "report", "list"])
 def test_every_verb_has_help(verb, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([verb, "--help"])

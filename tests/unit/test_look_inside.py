@@ -6,7 +6,6 @@ import pytest
 import torch
 from helpers import TINY, draw
 
-import longreach.evaluate.look_inside as inspection
 from longreach.api import (
     Addition,
     Coupled,
@@ -29,7 +28,7 @@ from longreach.api import (
 from longreach.attention import Attention
 from longreach.cli.inspect import verdict
 from longreach.errors import BadInput
-from longreach.evaluate import run_free
+from longreach.evaluate import attention_figure, run_free
 from longreach.evaluate.look_inside import Truth, attention_weights, detail, look_inside, sharing, watch
 from longreach.positions.encodings import Shape
 
@@ -236,18 +235,18 @@ def test_a_typed_prompt_may_not_know_its_truth():
 
 def test_a_picture_has_a_panel_for_each_head_or_each_layer(monkeypatch):
     _, _, inside = _look("pointer")
-    panels = [axis for axis in inspection.draw(inside).axes if axis.get_title()]
+    panels = [axis for axis in attention_figure.draw(inside).axes if axis.get_title()]
     assert [axis.get_title() for axis in panels] == ["head 0.0", "head 0.1", "head 1.0", "head 1.1"]
     assert len(panels[0].patches) == sum(len(step.shares_id_with) for step in inside.steps)
-    monkeypatch.setattr(inspection, "_MOST_PANELS", 3)
-    titles = [axis.get_title() for axis in inspection.draw(inside).axes if axis.get_title()]
+    monkeypatch.setattr(attention_figure, "_MOST_PANELS", 3)
+    titles = [axis.get_title() for axis in attention_figure.draw(inside).axes if axis.get_title()]
     assert titles == ["layer 0: largest of 2 heads", "layer 1: largest of 2 heads"]
-    monkeypatch.setattr(inspection, "MOST_DRAWN", 5)
+    monkeypatch.setattr(attention_figure, "MOST_DRAWN", 5)
     with pytest.raises(BadInput, match="too many for a picture"):
-        inspection.draw(inside)
+        attention_figure.draw(inside)
 
 
 def test_sequences_that_are_too_long_are_refused(monkeypatch):
-    monkeypatch.setattr(inspection, "MOST_TOKENS", 5)
+    monkeypatch.setattr("longreach.evaluate.look_inside.MOST_TOKENS", 5)
     with pytest.raises(BadInput, match="too many to look inside"):
         _look("rule")

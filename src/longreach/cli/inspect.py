@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from longreach.cli.console import out
+from longreach.cli.prompt import typed_prompt
 from longreach.errors import BadInput
-from longreach.evaluate.look_inside import Detail, Inside, Step, Truth, detail, draw, look_inside
-from longreach.model import Transformer
+from longreach.evaluate.attention_figure import draw
+from longreach.evaluate.look_inside import Detail, Inside, Step, Truth, detail, look_inside
 from longreach.runs import RunConfig, RunFolder, choose_device, load_model
 from longreach.seeding import stream
 from longreach.tasks import Sample
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         sample = _draw_sample(config, args.length, args.seed)
         truth = Truth.of_sample(task, policy, sample)
     else:
-        sample = _typed(config, model, args.prompt)
+        sample = typed_prompt(config, model, args.prompt)
         truth = Truth.of_prompt(task, policy, sample)
     inside = look_inside(model, task, policy, sample.map(lambda tensor: tensor.to(device)), truth)
     more = None if args.step is None else detail(inside, task, args.step)
@@ -73,18 +74,6 @@ def _draw_sample(config: RunConfig, length: int | None, seed: int) -> Sample:
     length = legal_lengths(config.task, config.train.lengths)[-1] if length is None else length
     config.task.check_length(length)
     return config.task.sample(torch.tensor([length]), stream(seed, "inspect", torch.arange(1)), length)
-
-
-def _typed(config: RunConfig, model: Transformer, text: str) -> Sample:
-    """A prompt typed by a person, with room for an answer."""
-    task = config.task
-    tokens = task.parse(text)
-    budget = 1 if task.stop_token is None else 2 * len(tokens) + 16
-    sample = task.prompt(tokens, budget)
-    if model.largest_id is None:
-        return sample
-    beyond = (config.ids.evaluation_ids(task, sample)[0] > model.largest_id).any(0)  # no farther than the table goes
-    return task.prompt(tokens, max(1, budget - int(beyond.sum())))
 
 
 def _to_json(inside: Inside, more: Detail | None) -> dict[str, Any]:

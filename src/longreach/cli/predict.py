@@ -4,10 +4,15 @@ import argparse
 import json
 from pathlib import Path
 
+import torch
+
 from longreach.cli.console import out
-from longreach.decode import answers, generate
+from longreach.cli.prompt import typed_prompt
+from longreach.config import build
+from longreach.decode import Sampling, answers, generate
 from longreach.errors import BadInput
 from longreach.runs import RunFolder, choose_device, load_model
+from longreach.seeding import stream
 from longreach.tasks import Sample, Task
 
 
@@ -16,6 +21,11 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("run", type=Path, help="a run folder")
     parser.add_argument("--prompt", required=True, help="tokens, as `longreach show TASK` prints them")
     parser.add_argument("--max-tokens", type=int, help="the most tokens to write (default: twice the prompt and 16)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="draw tokens; 0 takes the best (default)")
+    parser.add_argument("--top-k", type=int, default=0, help="draw from the so many best tokens only")
+    parser.add_argument("--top-p", type=float, default=1.0, help="draw from the best tokens of this probability only")
+    parser.add_argument("--seed", type=int, default=0, help="another seed, another draw")
+    parser.add_argument("--prompt-ids-only", action="store_true", help="predicted IDs: only those the prompt has")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(verb=run, takes_settings=False)
@@ -25,15 +35,18 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     device = choose_device(args.device)
     config, model = load_model(RunFolder(args.run), device)
     task = config.task
-    tokens = task.parse(args.prompt)
-    if args.max_tokens is not None and args.max_tokens < 1:
-        raise BadInput(f"--max-tokens must be at least 1, got {args.max_tokens}")
-    budget = args.max_tokens or (1 if task.stop_token is None else 2 * len(tokens) + 16)
-    sample = task.prompt(tokens, budget)
-    if args.max_tokens is None and model.largest_id is not None:  # no farther than the table goes
-        beyond = (config.ids.evaluation_ids(task, sample)[0] > model.largest_id).any(0)
-        sample = task.prompt(tokens, max(1, budget - int(beyond.sum())))
-    generated = generate(model, task, config.ids, sample.map(lambda tensor: tensor.to(device)))
+    sample = typed_prompt(config, model, args.prompt, args.max_tokens)
+    tokens = sample.tokens[0, : int(sample.prompt_tokens[0])].tolist()
+    sampling = build(Sampling, {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}, "predict")
+    generated = generate(
+        model,
+        task,
+        config.ids,
+        sample.map(lambda tensor: tensor.to(device)),
+        sampling=sampling,
+        draws=stream(args.seed, "predict", torch.arange(1, device=device)),
+        prompt_ids_only=args.prompt_ids_only,
+    )
     answer, expected = answers(generated, task, sample)[0], _expected(task, sample)
     result = {
         "prompt": " ".join(task.words(tokens)),

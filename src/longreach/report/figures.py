@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 from pathlib import Path
 
 import matplotlib
@@ -39,7 +40,7 @@ def length_figure(groups: list[Group], title: str) -> Figure:
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, loc="best")
     axes[0].set_ylabel(METRIC_NAMES[groups[0].metric])
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle("\n".join(textwrap.wrap(title, int(10 * figure.get_figwidth()))), fontsize=11)
     return figure
 
 

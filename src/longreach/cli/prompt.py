@@ -1,0 +1,22 @@
+"""A prompt typed by a person, with room for an answer."""
+
+from longreach.errors import BadInput
+from longreach.model import Transformer
+from longreach.runs import RunConfig
+from longreach.tasks import Sample
+
+
+def typed_prompt(config: RunConfig, model: Transformer, text: str, max_tokens: int | None = None) -> Sample:
+    """`max_tokens` is the room; without it there is plenty, but no more than the model's tables have IDs for."""
+    task = config.task
+    tokens = task.parse(text)
+    if max_tokens is not None:
+        if max_tokens < 1:
+            raise BadInput(f"--max-tokens must be at least 1, got {max_tokens}")
+        return task.prompt(tokens, max_tokens)
+    room = 1 if task.stop_token is None else 2 * len(tokens) + 16
+    sample = task.prompt(tokens, room)
+    if model.largest_id is None:
+        return sample
+    beyond = (config.ids.evaluation_ids(task, sample)[0] > model.largest_id).any(0)
+    return task.prompt(tokens, max(1, room - int(beyond.sum())))
