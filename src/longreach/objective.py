@@ -15,7 +15,7 @@ from longreach.tasks import Sample
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """The losses.  All but the first concern predicted IDs only."""
+    """The loss on predicted IDs, which is added to that on tokens."""
 
     id_weight: float = 1.0
     """Weight of the loss on IDs; the loss on tokens has weight 1."""

@@ -123,6 +123,11 @@ def test_the_card_says_who_supplies_the_ids(trained, tmp_path):
             "which ids sequential does not use",
         ),
         (
+            {"train": TrainConfig(lengths=Span(4, 8), objective=ObjectiveConfig(id_weight=2.0))},
+            "train.objective concerns",
+        ),
+        ({"evaluate": EvalConfig(prompt_ids_only=True)}, "prompt_ids_only concerns predicted IDs"),
+        (
             {"ids": Coupled(max_id=99), "task": TASK},
             "`predicted` lets the model supply them",
         ),

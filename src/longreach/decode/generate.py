@@ -54,6 +54,8 @@ def generate(
     ids = policy.evaluation_ids(task, prompt) + shift
     model.check_ids(ids)
     writer = _IdWriter(model, ids, prompt, prompt_ids_only, shift) if policy.supplier(task) == "model" else None
+    if prompt_ids_only and writer is None:
+        raise BadInput(f"prompt_ids_only concerns predicted IDs, which {policy.name} does not use")
     writing = _Writing(model, task.stop_token, prompt, ids, writer, sampling or Sampling(), draws, use_cache)
     if use_cache and ids.is_cuda and writing.budget > _WORTH_RECORDING and not (sampling and sampling.temperature):
         writing.run_recorded()

@@ -66,6 +66,10 @@ def check(config: RunConfig) -> None:
         raise BadInput(f"ids {config.ids.name} needs model.position_head: pointer or table")
     if config.model.position_head is not None and not predicted:
         raise BadInput(f"model.position_head predicts IDs, which ids {config.ids.name} does not use")
+    if not predicted and config.train.objective != ObjectiveConfig():
+        raise BadInput(f"train.objective concerns predicted IDs, which ids {config.ids.name} does not use")
+    if not predicted and config.evaluate.prompt_ids_only:
+        raise BadInput(f"evaluate.prompt_ids_only concerns predicted IDs, which ids {config.ids.name} does not use")
     model = _new_model(config, seed=0, device="cpu")
     if predicted:
         _check_reachable(config, model, lengths)
