@@ -30,6 +30,8 @@ class ObjectiveConfig:
     def __post_init__(self) -> None:
         if self.id_weight < 0:
             raise ValueError(f"objective.id_weight must not be negative, got {self.id_weight}")
+        if not self.feed_predicted and self.feed_from != type(self).feed_from:
+            raise ValueError(f"objective.feed_from={self.feed_from} needs feed_predicted")
         for name in ("feed_predicted", "feed_from"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"objective.{name} must be in 0..1, got {getattr(self, name)}")
@@ -90,8 +92,11 @@ def answer_loss(
     at, valid = select(id_targets(sample, config.id_loss_on), most if config.id_loss_on == "answer" else None)
     position = torch.zeros_like(token)
     for level, choice in enumerate(id_choices(model, sample, fed, hidden, at)):
-        target = ids[:, level, 1:].gather(1, at).masked_fill(~valid, RESERVED)  # any ID that can be reached
-        position = position - choice.log_probability(target).masked_fill(~valid, 0).sum()
+        target, counts = ids[:, level, 1:].gather(1, at), valid
+        if config.feed_predicted:  # from wrong IDs the true one may be out of reach: nothing is to be learned there
+            counts = counts & choice.reaches(target)
+        target = target.masked_fill(~counts, RESERVED)  # an ID that can always be reached
+        position = position - choice.log_probability(target).masked_fill(~counts, 0).sum()
     return Losses(token, position)
 
 

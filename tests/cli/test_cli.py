@@ -187,8 +187,10 @@ def test_eval_takes_lengths_and_any_task_field(finished, tmp_path, capsys):
     assert lines[0] == "run,variant,seed,length,metric,hits,samples,rate,low,high"
     assert {line.split(",")[1] for line in lines[1:]} == {"counting", "coupled"}
     assert main(["eval", run, "--lengths", "3", "--relabel-ids", "--device", "cpu"]) == 0
-    for flags in (["--control", "shuffled"], ["--shift", "1000"]):
-        assert main(["eval", run, "--lengths", "3", *flags, "--device", "cpu"]) == 0
+    for flags, told in ((["--control", "shuffled"], "shuffled"), (["--shift", "1000"], "shifted by 1000")):
+        capsys.readouterr()
+        assert main(["eval", run, "--lengths", "3", *flags, "--device", "cpu", "--json"]) == 0
+        assert {row["test_ids"] for row in json.loads(capsys.readouterr().out)} == {told}
     capsys.readouterr()
     far = ["eval", run, "--lengths", "30", "--relabel-ids", "--device", "cpu", "--json"]
     _check_fails(capsys, far, 2, "coupled.max_id=20 is too small: samples have 31 IDs")
@@ -267,6 +269,8 @@ def test_predict_draws_tokens_if_asked(finished, capsys):
         drawn.append(json.loads(capsys.readouterr().out)["answer"])
     assert drawn[0] == drawn[1] != drawn[2]
     _check_fails(capsys, ["predict", run, "--prompt", "1", "--top-k", "3"], 2, "top_k and top_p need a temperature")
+    _check_fails(capsys, ["predict", run, "--prompt", "1", "--seed", "3"], 2, "--seed needs --temperature")
+    _check_fails(capsys, ["eval", run, "--lengths", "3", "--prompt-ids-only"], 2, "concerns predicted IDs")
 
 
 def test_predict_answers_a_prompt(finished, capsys):

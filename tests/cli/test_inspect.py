@@ -123,9 +123,8 @@ def test_a_prompt_of_ones_own(runs, capsys):
         assert result["true_answer"] == ["a", "b", "c", "."]
         assert all(step["true_ids"] is None for step in result["steps"])
         assert "(the true IDs are not known)" in _text(capsys, runs / name, "--prompt", "a b b c c . ? a")
-    walk = ("--prompt", "a b a b b a ? a")  # the moves are drawn: no prompt decides the answer
-    assert _json(capsys, runs / "walk", *walk)["right"] is None
-    assert "the true answer is not known" in _text(capsys, runs / "walk", *walk)
+    assert main(["inspect", str(runs / "walk"), "--prompt", "a b a b b a ? a", "--device", "cpu"]) == 2
+    assert "are drawn: a prompt is not enough" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["pointer", "rule", "walk"])

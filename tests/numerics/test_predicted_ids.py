@@ -283,6 +283,15 @@ def test_only_ids_of_the_prompt_if_asked():
         assert set(bound.ids[row][written[row]].tolist()) <= known
 
 
+def test_a_pointer_never_says_an_id_that_the_encoding_has_no_entry_for():
+    task, policy = ParityScratchpad(), Predicted(max_id=13)
+    config = replace(TINY, encoding=LearnedConfig(), position_head=PointerConfig())
+    model = build_model(config, len(task.vocabulary), 5, policy.level_sizes(task), policy.max_id).eval()
+    with torch.no_grad():
+        model.position_head.levels[0].move.bias.copy_(torch.tensor([0.0, 0.0, 50.0]))  # always one up
+    assert generate(model, task, policy, draw(task, [12, 12])).ids.max() == 13
+
+
 def test_drawing_tokens():
     task = VariableAssignment(num_names=40, hops=Span(1, 3))
     model = _model(task, PointerConfig())

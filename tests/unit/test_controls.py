@@ -151,6 +151,29 @@ def test_the_card_says_who_supplies_the_ids(trained, tmp_path):
             },
             "beyond the table, which ends at 99",
         ),
+        (
+            {
+                "ids": Predicted(max_id=99),
+                "model": replace(TINY, position_head=TableConfig(), encoding=LearnedRopeConfig(max_id=40)),
+            },
+            "training IDs go up to 99, the table ends at 40",
+        ),
+        (
+            {
+                "ids": Coupled(max_id=99),
+                "model": replace(TINY, encoding=LearnedRopeConfig()),
+                "evaluate": EvalConfig(lengths=Lengths((8,)), samples=4, free_samples=4, shift=200),
+            },
+            "beyond the table, which ends at 99",
+        ),
+        (
+            {
+                "ids": Coupled(max_id=99),
+                "model": replace(TINY, encoding=LearnedRopeConfig()),
+                "evaluate": EvalConfig(lengths=Lengths((8,)), samples=4, free_samples=4, shift=-3),
+            },
+            "below the table",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_training(changes, complaint):
@@ -163,7 +186,14 @@ def test_what_cannot_work_is_refused_before_training(changes, complaint):
         check(replace(config, **changes))
 
 
-@pytest.mark.parametrize("setting", [{"id_weight": -1.0}, {"feed_predicted": 2.0}, {"feed_from": -0.5}], ids=str)
+def test_a_sample_is_shuffled_alike_in_every_batch():
+    sample = draw(TASK, [6, 9, 7])
+    policy = spoil(Predicted(max_id=99), "shuffled")
+    whole = policy.assign(TASK, sample)
+    assert torch.equal(policy.assign(TASK, sample.rows(1, 2))[0], whole[1])
+
+
+@pytest.mark.parametrize("setting", [{"id_weight": -1.0}, {"feed_predicted": 2.0}, {"feed_from": 0.2}], ids=str)
 def test_impossible_objectives_are_refused(setting):
     with pytest.raises(ValueError, match=next(iter(setting))):
         ObjectiveConfig(**setting)
@@ -172,3 +202,5 @@ def test_impossible_objectives_are_refused(setting):
 def test_relabelled_tests_go_with_no_control():
     with pytest.raises(ValueError, match="neither control nor shift"):
         EvalConfig(relabel_ids=True, free_samples=0, shift=3)
+    with pytest.raises(ValueError, match="concerns generation"):
+        EvalConfig(free_samples=0, prompt_ids_only=True)

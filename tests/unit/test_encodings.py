@@ -77,6 +77,11 @@ def test_a_learned_table_ends_somewhere_and_says_so():
         _model(LearnedConfig())
 
 
+def test_a_random_spectrum_has_no_base():
+    with pytest.raises(ValueError, match="no meaning with a random spectrum"):
+        RopeConfig(base=500.0, spectrum="random")
+
+
 def test_odd_head_sizes_are_refused():
     with pytest.raises(BadInput, match="rope turns 3 of 3 dimensions"):
         build_model(ModelConfig(layers=1, width=9, heads=3), 5, 0)

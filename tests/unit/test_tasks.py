@@ -51,6 +51,7 @@ def test_a_sample_has_the_promised_shape(task, lengths):
     index = torch.arange(sample.tokens.shape[1])
     inside = index < sample.num_tokens[:, None]
     assert sample.answer.sum(1).max() <= task.max_answer(max(lengths))
+    assert bool(sample.given.any()) == task.has_given
     assert torch.equal(sample.tokens != PAD, inside)
     assert sample.tokens.max() < len(task.vocabulary)
     assert torch.equal(sample.answer, inside & (index >= sample.prompt_tokens[:, None]))

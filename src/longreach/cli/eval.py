@@ -52,9 +52,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     for folder in folders:
         results.append(_evaluate(folder, args, axes, device))
     scores = [score for result in results for score in result.scores]
-    labels = [
-        {"run": str(result.folder.path), "variant": result.info.variant} for result in results for _ in result.scores
-    ]
+    labels = [_label(result) for result in results for _ in result.scores]
     rows = [{**label, **row} for label, row in zip(labels, to_json(scores), strict=True)]
     if args.out is not None:
         content = to_csv(scores, labels) if args.out.suffix == ".csv" else json.dumps(rows)
@@ -62,13 +60,23 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.json:
         print(json.dumps(rows))
         return 0
-    out.print(score_table(group(results, headline_metric(results)), str(args.run), out.width))
+    tested = dict.fromkeys(result.card.test_ids for result in results)
+    title = ", ".join([str(args.run), *(f"IDs {ids}" for ids in tested if ids != "plain")])
+    out.print(score_table(group(results, headline_metric(results)), title, out.width))
     return 0
+
+
+def _label(result: Result) -> dict[str, str]:
+    """Columns in front of the scores.  What was done to the IDs is told, so that no control passes for a result."""
+    label = {"run": str(result.folder.path), "variant": result.info.variant}
+    return label if result.card.test_ids == "plain" else {**label, "test_ids": result.card.test_ids}
 
 
 def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[Any]], device: str) -> Result:
     config, model = load_model(folder, device)
     asked = _asked(config.evaluate, args, axes)
+    if asked.prompt_ids_only and config.ids.supplier(config.task) != "model":
+        raise BadInput(f"--prompt-ids-only concerns predicted IDs, which ids {config.ids.name} does not use")
     skipped = cells(config.task, asked)[1]
     with watch(say, quiet=args.json) as observer:
         if not folder.finished:

@@ -30,7 +30,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser("inspect", help="look inside one generation of a trained model", description=__doc__)
     parser.add_argument("run", type=Path, help="a run folder")
     parser.add_argument("--length", type=int, help="the sample's length (default: the longest of training)")
-    parser.add_argument("--seed", type=int, default=0, help="another seed, another sample")
+    parser.add_argument("--seed", type=int, help="another seed, another sample (default: 0)")
     parser.add_argument("--prompt", help="a prompt of yours instead of a sample")
     parser.add_argument("--step", type=int, help="details of this step, counted from 0")
     parser.add_argument("--out", type=Path, help="draw the attention of all heads into this .png file")
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     config, model = load_model(RunFolder(args.run), device)
     task, policy = config.task, config.ids
     if args.prompt is None:
-        sample = _draw_sample(config, args.length, args.seed)
+        sample = _draw_sample(config, args.length, args.seed or 0)
         truth = Truth.of_sample(task, policy, sample)
     else:
         sample = typed_prompt(config, model, args.prompt)
@@ -64,6 +64,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 def _check(args: argparse.Namespace) -> None:
     if args.prompt is not None and args.length is not None:
         raise BadInput("--length is for a sample and --prompt is one already: give one of them")
+    if args.prompt is not None and args.seed is not None:
+        raise BadInput("--seed draws a sample and --prompt is one already: give one of them")
     if args.out is not None and args.out.suffix != ".png":
         raise BadInput(f"--out must end in .png, got {args.out}")
     if args.out is not None and not args.out.parent.is_dir():

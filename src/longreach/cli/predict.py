@@ -24,7 +24,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--temperature", type=float, default=0.0, help="draw tokens; 0 takes the best (default)")
     parser.add_argument("--top-k", type=int, default=0, help="draw from the so many best tokens only")
     parser.add_argument("--top-p", type=float, default=1.0, help="draw from the best tokens of this probability only")
-    parser.add_argument("--seed", type=int, default=0, help="another seed, another draw")
+    parser.add_argument("--seed", type=int, help="another seed, another draw (default: 0)")
     parser.add_argument("--prompt-ids-only", action="store_true", help="predicted IDs: only those the prompt has")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -37,6 +37,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     task = config.task
     sample = typed_prompt(config, model, args.prompt, args.max_tokens)
     tokens = sample.tokens[0, : int(sample.prompt_tokens[0])].tolist()
+    if args.seed is not None and not args.temperature:
+        raise BadInput("--seed needs --temperature: without it nothing is drawn")
     sampling = build(Sampling, {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}, "predict")
     generated = generate(
         model,
@@ -44,7 +46,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         config.ids,
         sample.map(lambda tensor: tensor.to(device)),
         sampling=sampling,
-        draws=stream(args.seed, "predict", torch.arange(1, device=device)),
+        draws=stream(args.seed or 0, "predict", torch.arange(1, device=device)),
         prompt_ids_only=args.prompt_ids_only,
     )
     answer, expected = answers(generated, task, sample)[0], _expected(task, sample)

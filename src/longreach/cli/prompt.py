@@ -9,6 +9,10 @@ from longreach.tasks import Sample
 def typed_prompt(config: RunConfig, model: Transformer, text: str, max_tokens: int | None = None) -> Sample:
     """`max_tokens` is the room; without it there is plenty, but no more than the model's tables have IDs for."""
     task = config.task
+    if task.has_given:
+        raise BadInput(
+            f"parts of an answer of {task.name} are drawn: a prompt is not enough, see `longreach inspect --length`"
+        )
     tokens = task.parse(text)
     if max_tokens is not None:
         if max_tokens < 1:

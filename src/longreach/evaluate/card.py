@@ -29,6 +29,8 @@ class Card:
     selection: str
     id_coverage: list[int]
     """How often training shows each fiftieth of the ID range."""
+    test_ids: str = "plain"
+    """How the IDs of the test differ from the plain ones."""
 
 
 def make_card(task: Task, policy: IdPolicy, lengths: tuple[int, ...], config: EvalConfig) -> Card:
@@ -56,5 +58,6 @@ def make_card(task: Task, policy: IdPolicy, lengths: tuple[int, ...], config: Ev
         stops="after one token" if task.stop_token is None else "at the model's own stop token",
         decoding="greedy, cached, fp32; one-pass scores with the true prefix are marked tf",
         selection="the last checkpoint" if config.select == "last" else "the best checkpoint at training lengths",
+        test_ids=config.test_ids(),
         id_coverage=coverage(ids.where(read[:, None], 0), max(policy.max_id, largest)),
     )

@@ -28,7 +28,9 @@ class SpoiltIds(IdPolicy):
         if self.control == "off_by_one":  # every token has the ID of the token before it
             source = (index - 1) % sample.prompt_tokens[:, None]
         else:
-            keys = stream(0, "control/shuffled", torch.arange(len(ids), device=ids.device)).bits("order", ids.shape[2])
+            # numbered by what the prompt says, so that a sample is shuffled alike in every batch
+            number = (sample.tokens.masked_fill(~in_prompt, 0) * (2 * index + 1)).sum(1)
+            keys = stream(0, "control/shuffled", number).bits("order", ids.shape[2])
             source = keys.masked_fill(~in_prompt, torch.iinfo(torch.int64).max).argsort(1)
         source = torch.where(in_prompt, source, index)
         return ids.gather(2, source[:, None].expand_as(ids))

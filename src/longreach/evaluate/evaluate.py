@@ -57,8 +57,20 @@ class EvalConfig:
                 raise ValueError(f"evaluate.axes.{name} has no values")
         if self.relabel_ids and self.free_samples:
             raise ValueError("evaluate.relabel_ids scores one pass only: set free_samples to 0")
+        if self.prompt_ids_only and not self.free_samples:
+            raise ValueError("evaluate.prompt_ids_only concerns generation: set free_samples")
         if self.relabel_ids and (self.control != "none" or self.shift):
             raise ValueError("evaluate.relabel_ids goes with neither control nor shift")
+
+    def test_ids(self) -> str:
+        """How the IDs of a test differ from the plain ones."""
+        marks = [
+            "relabelled" if self.relabel_ids else "",
+            self.control if self.control != "none" else "",
+            f"shifted by {self.shift}" if self.shift else "",
+            "predicted ones from the prompt only" if self.prompt_ids_only else "",
+        ]
+        return ", ".join(mark for mark in marks if mark) or "plain"
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,9 @@ class Transformer(nn.Module):
         reserved: Int[Tensor, "b g"],
     ) -> list[IdChoice]:
         """Per level, how likely each ID is for `tokens`, about to be written after the states `hidden`."""
-        return self._predictor(Steps(hidden, self.embed(tokens), visible, memory, reachable, reserved))  # type: ignore[no-any-return]
+        choices = self._predictor(Steps(hidden, self.embed(tokens), visible, memory, reachable, reserved))
+        last = self.largest_id
+        return choices if last is None else [choice.up_to(last) for choice in choices]
 
     @property
     def _predictor(self) -> PositionHead:
@@ -151,6 +153,8 @@ class Transformer(nn.Module):
     def check_ids(self, ids: Int[Tensor, "b g t"]) -> None:
         """Refuse IDs that a table has no entry for.  Waits for the device."""
         last, largest = self.largest_id, int(ids.max())
+        if last is not None and int(ids.min()) < 0:
+            raise BadInput(f"position ID {int(ids.min())} is below the table, which begins at 0")
         if last is not None and largest > last:
             raise BadInput(f"position ID {largest} is beyond the table, which ends at {last}: raise max_id")
 

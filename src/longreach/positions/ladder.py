@@ -44,5 +44,5 @@ class Ladder:
         # between two rungs, one step up is the upper and one step down the lower
         rank = rank - (~self.has(ids)).long() * (steps > 0)
         rank = torch.where(ids > top, last + ids - top, rank) + steps
-        inside = self.rungs.gather(1, rank.clamp(min=0).minimum(last))
+        inside = self.rungs.gather(1, rank.clamp(min=0).minimum(last)).masked_fill(self.count == 0, 0)
         return torch.where(rank > last, top + rank - last, inside)

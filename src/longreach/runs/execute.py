@@ -71,20 +71,22 @@ def check(config: RunConfig) -> None:
     if not predicted and config.evaluate.prompt_ids_only:
         raise BadInput(f"evaluate.prompt_ids_only concerns predicted IDs, which ids {config.ids.name} does not use")
     model = _new_model(config, seed=0, device="cpu")
-    if predicted:
-        _check_reachable(config, model, lengths)
     tested = cells(config.task, config.evaluate)[0]
     if config.evaluate.relabel_ids:
         for cell in tested:
             config.ids.check(cell.task, _look(cell.task, cell.length))
     last = model.largest_id
     if last is None:
+        if predicted:
+            _check_reachable(config, model, lengths)
         return
     if config.ids.max_id > last:
         raise BadInput(f"training IDs go up to {config.ids.max_id}, the table ends at {last}")
     model.check_ids(TrainingStream(config.task, config.ids, lengths, 1024, seed=0, device="cpu").batch(0).ids)
     for cell in tested:
-        model.check_ids(config.ids.evaluation_ids(cell.task, _look(cell.task, cell.length)))
+        model.check_ids(config.ids.evaluation_ids(cell.task, _look(cell.task, cell.length)) + config.evaluate.shift)
+    if predicted:
+        _check_reachable(config, model, lengths)
 
 
 def execute(

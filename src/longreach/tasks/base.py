@@ -79,6 +79,11 @@ class Task:
         return None
 
     @property
+    def has_given(self) -> bool:
+        """Whether parts of an answer are drawn and given, so that a prompt alone does not make a sample."""
+        return False
+
+    @property
     def coupling_levels(self) -> tuple[Level, ...]:
         """Levels of the coupled IDs; empty where no coupling is known."""
         return ()

@@ -43,6 +43,7 @@ class GraphWalk(Task):
 
     stop_token = _STOP
     coupling_by_rule = False
+    has_given = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.degree <= 9:

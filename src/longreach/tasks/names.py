@@ -30,4 +30,5 @@ def renew(
     """Other names where `keep` is False, by the law of distinct names given the kept ones."""
     keys = draws.bits(purpose, num_names)
     kept = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, names, keep)
-    return torch.where(keep, names, smallest(keys.masked_fill(kept, LAST), names.shape[1]))
+    rank = ((~keep).cumsum(1) - 1).clamp(min=0)  # kept names stand last: no more are taken than are renewed
+    return torch.where(keep, names, smallest(keys.masked_fill(kept, LAST), names.shape[1]).gather(1, rank))

@@ -42,6 +42,7 @@ class Tape(Task):
     stop_token = _STOP
     coupling_levels = (Level("cell"),)
     coupling_by_rule = False
+    has_given = True
 
     def __post_init__(self) -> None:
         if self.symbols < 2:

@@ -20,7 +20,7 @@ class Stepper:
 
     A small model is done with a kernel before Python has launched the next.  So on a GPU the whole step, sampling
     included, is recorded as a CUDA graph and replayed: what changes from step to step, its number and the learning
-    rate, lies in two tensors.  The computation is the same as without.
+    rate, lies in two tensors.  The computation is the same as without, but for the rate's last bits.
     """
 
     def __init__(

@@ -36,6 +36,14 @@ class IdChoice:
         others = self.logits.masked_fill(self.ids == self.best()[..., None], -torch.inf)
         return self.logits.amax(-1) - others.amax(-1)
 
+    def up_to(self, last: int) -> "IdChoice":
+        """Without the candidates that no table has an entry for."""
+        return IdChoice(self.ids, self.logits.masked_fill(self.ids > last, -torch.inf))
+
+    def reaches(self, target: Int[Tensor, "b a"]) -> Bool[Tensor, "b a"]:
+        """Whether any candidate stands for the target."""
+        return ((self.ids == target[..., None]) & (self.logits > -torch.inf)).any(-1)
+
     def only(self, allowed: Ladder, reserved: Int[Tensor, "b"]) -> "IdChoice":
         """Without the candidates whose ID is neither a rung nor the reserved one."""
         inside = allowed.has(self.ids.flatten(1)).view(self.ids.shape) | (self.ids == reserved[:, None, None])

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from longreach.errors import BadInput
 from longreach.model.position_heads.base import Features, IdChoice, PositionHead, PositionHeadConfig, Steps
 from longreach.positions.encodings import Encoding, Shape
 from longreach.registry import register
@@ -36,6 +37,8 @@ class PointerConfig(PositionHeadConfig):
             raise ValueError(f"pointer.moves must not be negative, got {self.moves}")
 
     def build(self, shape: Shape, encoding: Encoding) -> PositionHead:
+        if all(shape.level_sizes):
+            raise BadInput("position head pointer needs a level of IDs that grows with length: use table")
         return Pointer(shape, self)
 
 

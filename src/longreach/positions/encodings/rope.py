@@ -31,6 +31,8 @@ class RopeConfig(EncodingConfig):
     def __post_init__(self) -> None:
         if self.base <= 1:
             raise ValueError(f"rope.base must be above 1, got {self.base}")
+        if self.spectrum == "random" and self.base != type(self).base:
+            raise ValueError(f"rope.base={self.base} has no meaning with a random spectrum")
         if not 0 < self.fraction <= 1:
             raise ValueError(f"rope.fraction must be in (0, 1], got {self.fraction}")
 
