@@ -6,11 +6,20 @@ import pytest
 from helpers import TINY, execute_in
 from rich.console import Console
 
-from longreach.api import EvalConfig, Lengths, ParityScratchpad, RunConfig, Span, TrainConfig
+from longreach.api import (
+    EvalConfig,
+    Lengths,
+    ParityScratchpad,
+    PointerConfig,
+    Predicted,
+    RunConfig,
+    Span,
+    TrainConfig,
+)
 from longreach.errors import BadInput
 from longreach.evaluate import Score
-from longreach.report import group, load_results, score_table, write_report
-from longreach.report.curves import Curve, Group
+from longreach.report import headline_groups, load_results, score_table, write_report
+from longreach.report.curves import Curve, Group, group
 from longreach.report.tables import reach_text
 
 CONFIG = RunConfig(
@@ -70,6 +79,32 @@ def test_runs_with_other_settings_are_never_taken_for_seeds(tmp_path):
     assert [result.variant for result in results] == ["one", "one", "two"]
     report = write_report(results, tmp_path / "report")
     assert report.png.exists()
+
+
+def test_a_run_that_generated_nothing_stands_in_and_says_so(tmp_path):
+    execute_in(tmp_path / "free" / "seed-0", CONFIG)
+    silent = replace(CONFIG, evaluate=replace(CONFIG.evaluate, free_samples=0))
+    execute_in(tmp_path / "silent" / "seed-0", silent)
+    groups = headline_groups(load_results([tmp_path])[0])
+    assert [(g.variant, g.metric) for g in groups] == [
+        ("free", "token_em_free"),
+        ("silent (one pass)", "token_em_tf"),
+    ]
+    assert [g.metric for g in headline_groups(load_results([tmp_path / "silent"])[0])] == ["token_em_tf"]
+
+
+def test_without_generation_predicted_ids_count(tmp_path):
+    config = replace(
+        CONFIG,
+        ids=Predicted(max_id=40),
+        model=replace(TINY, position_head=PointerConfig()),
+        evaluate=replace(CONFIG.evaluate, free_samples=0),
+    )
+    execute_in(tmp_path / "seed-0", config)
+    results = load_results([tmp_path])[0]
+    assert [g.metric for g in headline_groups(results)] == ["token_id_em_tf"]
+    assert write_report(results, tmp_path / "report").png.exists()
+    assert (tmp_path / "report" / "errors.png").exists()
 
 
 def test_unfinished_runs_are_named_not_dropped(tmp_path):

@@ -12,7 +12,7 @@ from longreach.config import build, to_plain
 from longreach.errors import BadInput
 from longreach.evaluate import EvalConfig, cells, evaluate, make_card, to_csv, to_json, total_samples
 from longreach.files import write_atomically
-from longreach.report import Result, group, headline_metric, score_table
+from longreach.report import Result, headline_groups, score_table
 from longreach.runs import RunFolder, choose_device, find_runs, load_model
 from longreach.train import legal_lengths
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         return 0
     tested = dict.fromkeys(result.card.test_ids for result in results)
     title = ", ".join([str(args.run), *(f"IDs {ids}" for ids in tested if ids != "plain")])
-    out.print(score_table(group(results, headline_metric(results)), title, out.width))
+    out.print(score_table(headline_groups(results), title, out.width))
     return 0
 
 

@@ -73,7 +73,7 @@ def errors_figure(results: list[Result]) -> Figure | None:
     kind.tick_params(axis="y", labelsize=7)
     kind.invert_yaxis()
     if shown:
-        kind.legend(frameon=False, fontsize=7, loc="lower right")
+        kind.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2)
         place.legend(frameon=False, fontsize=7)
     return figure
 

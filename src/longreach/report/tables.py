@@ -7,6 +7,7 @@ from longreach.report.curves import THRESHOLDS, Group
 
 METRIC_NAMES = {
     "token_em_free": "exact match, free-running",
+    "token_id_em_tf": "exact match of tokens and IDs, one pass with the true prefix",
     "token_em_tf": "exact match, one pass with the true prefix",
 }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from longreach.evaluate import to_csv
 from longreach.files import write_atomically
-from longreach.report.curves import Group, Result, group, headline_metric
+from longreach.report.curves import Group, Result, headline_groups
 from longreach.report.figures import errors_figure, length_figure, save_png
 from longreach.report.page import render_page
 
@@ -21,7 +21,7 @@ class Report:
 
 def write_report(results: list[Result], folder: Path) -> Report:
     title = " / ".join(dict.fromkeys(result.info.title or result.info.recipe for result in results))
-    groups = group(results, headline_metric(results))
+    groups = headline_groups(results)
     folder.mkdir(parents=True, exist_ok=True)
     report = Report(title, groups, folder / "accuracy.png", folder / "report.html", folder / "scores.csv")
     save_png(length_figure(groups, title), report.png)
