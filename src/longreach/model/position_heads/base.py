@@ -102,7 +102,7 @@ class PositionHead(nn.Module):
 
     def forward(self, steps: Steps) -> list[IdChoice]:
         """One choice per level."""
-        raise NotImplementedError
+        raise BadInput(f"{type(self).__name__} does not say how to choose IDs")
 
     def reachable(
         self, ids: Int[Tensor, "b g t"], ladders: tuple[Ladder, ...], reserved: Int[Tensor, "b g"]
