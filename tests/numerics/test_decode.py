@@ -29,7 +29,7 @@ from longreach.api import (
 from longreach.decode import Generated, answers, generate
 from longreach.decode.generate import _Writing
 from longreach.errors import BadInput
-from longreach.evaluate import free_running_exact, judge
+from longreach.evaluate import judge, run_free
 from longreach.train import Hooks, TrainingStream, build_optimizer, train
 
 ENCODINGS = [NoEncoding(), LearnedConfig(max_id=90), SinusoidalConfig(), RopeConfig(), RopeConfig(fraction=0.5)]
@@ -107,7 +107,7 @@ def test_one_pass_exact_match_is_free_running_exact_match(half_trained):
     task, policy, model = half_trained
     sample = draw(task, list(range(1, 41)) * 10)
     one_pass = judge(model, sample, policy.assign(task, sample)).exact
-    free = free_running_exact(model, task, policy, sample)
+    free = run_free(model, task, policy, sample).exact
     assert torch.equal(one_pass, free)
     assert 0.1 < free.double().mean() < 0.9
 
@@ -120,7 +120,7 @@ def test_an_answer_that_runs_on_is_wrong(half_trained):
     hook = model.head.register_forward_hook(lambda module, args, output: output + silenced)
     generated = generate(model, task, policy, sample)
     assert not generated.stopped.any()
-    assert not free_running_exact(model, task, policy, sample).any()
+    assert not run_free(model, task, policy, sample).exact.any()
     hook.remove()
 
 

@@ -2,7 +2,7 @@
 
 from longreach.evaluate.card import Card, make_card
 from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, total_samples
-from longreach.evaluate.exact_match import FreeRun, Judged, free_running_exact, judge, run_free
+from longreach.evaluate.exact_match import FreeRun, Judged, judge, run_free
 from longreach.evaluate.reach import reach
 from longreach.evaluate.scores import Score, from_json, to_csv, to_json
 
@@ -15,7 +15,6 @@ __all__ = [
     "Score",
     "cells",
     "evaluate",
-    "free_running_exact",
     "from_json",
     "judge",
     "make_card",

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from longreach.decode import generate
 from longreach.model import RESERVED, Transformer
-from longreach.objective import id_choices, id_targets, token_targets
+from longreach.objective import id_choices, id_targets, select, token_targets
 from longreach.positions.ids import IdPolicy
 from longreach.tasks import Sample, Task
 
@@ -69,7 +69,7 @@ def _judge_ids(
     one."""
     wanted = id_targets(sample)
     count = int(wanted.sum(1).max())
-    places = (~wanted).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+    places, _ = select(wanted, count)
     right = torch.zeros_like(sample.length)
     closest = torch.full(right.shape, torch.inf, device=right.device)
     # in parts: a long answer times a long prompt is more than fits into memory
@@ -121,8 +121,3 @@ def run_free(
         first_error=torch.where(erred, first - sample.prompt_tokens, -1),
         token_first=erred & wrong_token.gather(1, at)[:, 0],
     )
-
-
-def free_running_exact(model: Transformer, task: Task, policy: IdPolicy, sample: Sample) -> Bool[Tensor, "b"]:
-    """Whether the model, left alone with the prompt, writes the whole answer and ends it itself."""
-    return run_free(model, task, policy, sample).exact
