@@ -5,7 +5,7 @@ import longreach as lr
 config = lr.RunConfig(
     task=lr.ParityScratchpad(),
     ids=lr.Coupled(form="aligned", max_id=200),
-    model=lr.ModelConfig(layers=2, width=64, heads=2, attention=lr.ScaledSoftmaxConfig()),
+    model=lr.TransformerConfig(layers=2, width=64, heads=2, attention=lr.ScaledSoftmaxConfig()),
     train=lr.TrainConfig(lengths=lr.Span(1, 10), steps=300, optimizer=lr.OptimizerConfig(lr=4e-3, warmup=50)),
     evaluate=lr.EvalConfig(lengths=lr.Lengths.parse("10,20,40,80"), samples=128, free_samples=32),
 )

@@ -4,6 +4,7 @@ from longreach.api import Coupled, Oracle, Pose, Predicted, Randomized, RandomSt
 from longreach.tasks import (
     Addition,
     GraphWalk,
+    IndexHints,
     ParityScratchpad,
     Planted,
     PointerChasing,
@@ -46,6 +47,11 @@ TASKS = [
     GraphWalk(num_names=60, degree=1, steps=Span(2, 6)),
     Addition(),
     Addition(carry="hidden"),
+    IndexHints(of=ParityScratchpad(), num_hints=99),
+    IndexHints(of=Addition(), num_hints=99),
+    IndexHints(of=Tape(), num_hints=99),
+    IndexHints(of=PointerChasing(num_names=60), num_hints=99),
+    IndexHints(of=VariableAssignment(num_names=60, hops=Span(1, 4), echo=True, end="marked"), num_hints=99),
 ]
 COUPLED_TASKS = [task for task in TASKS if task.coupling_levels]
 RULE_TASKS = [task for task in COUPLED_TASKS if task.coupling_by_rule]

@@ -2,10 +2,10 @@
 
 import torch
 
-from longreach.api import ModelConfig, RunConfig, Sample, ScaledSoftmaxConfig, Task, stream
+from longreach.api import RunConfig, Sample, ScaledSoftmaxConfig, Task, TransformerConfig, stream
 from longreach.runs import RunFolder, execute, gather_info
 
-TINY = ModelConfig(layers=2, width=32, heads=2, attention=ScaledSoftmaxConfig())
+TINY = TransformerConfig(layers=2, width=32, heads=2, attention=ScaledSoftmaxConfig())
 
 
 def draw(task: Task, lengths: list[int], seed: int = 0, max_length: int = 0) -> Sample:

@@ -5,7 +5,17 @@ from pathlib import Path
 from longreach.attention import AttentionConfig, ScaledSoftmaxConfig, Softmax
 from longreach.decode import Sampling, generate
 from longreach.evaluate import EvalConfig, Score, evaluate, reach
-from longreach.model import ModelConfig, PointerConfig, PositionHeadConfig, TableConfig, Transformer, build_model
+from longreach.model import (
+    Model,
+    ModelConfig,
+    PointerConfig,
+    PositionHeadConfig,
+    RecurrentConfig,
+    TableConfig,
+    Transformer,
+    TransformerConfig,
+    build_model,
+)
 from longreach.objective import ObjectiveConfig
 from longreach.positions.encodings import LearnedConfig, LearnedRopeConfig, NoEncoding, RopeConfig, SinusoidalConfig
 from longreach.positions.ids import Coupled, IdPolicy, Oracle, Pose, Predicted, Randomized, RandomStart, Sequential
@@ -17,6 +27,7 @@ from longreach.tasks import (
     Addition,
     Form,
     GraphWalk,
+    IndexHints,
     Level,
     ParityScratchpad,
     Planted,
@@ -40,10 +51,12 @@ __all__ = [
     "Form",
     "GraphWalk",
     "IdPolicy",
+    "IndexHints",
     "LearnedConfig",
     "LearnedRopeConfig",
     "Lengths",
     "Level",
+    "Model",
     "ModelConfig",
     "NoEncoding",
     "ObjectiveConfig",
@@ -59,6 +72,7 @@ __all__ = [
     "Predicted",
     "RandomStart",
     "Randomized",
+    "RecurrentConfig",
     "RopeConfig",
     "RunConfig",
     "RunFolder",
@@ -76,6 +90,7 @@ __all__ = [
     "Task",
     "TrainConfig",
     "Transformer",
+    "TransformerConfig",
     "VariableAssignment",
     "build_model",
     "build_sample",

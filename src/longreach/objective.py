@@ -1,5 +1,5 @@
-"""What training minimises: cross-entropy on the answer tokens that must be predicted and, with a position head,
-on the position IDs of all answer tokens."""
+"""What training minimises: cross-entropy on the answer tokens that must be predicted; with a position head also on the
+position IDs of all answer tokens, with a dependency head on the tokens that an answer token depends on."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,17 +8,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.model import RESERVED, IdChoice, Transformer, prompt_ladders
+from longreach.model import RESERVED, IdChoice, Model, Past, prompt_ladders
 from longreach.seeding import Draws
 from longreach.tasks import Sample
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """The loss on predicted IDs, which is added to that on tokens."""
+    """What is added to the loss on tokens, which has weight 1."""
 
     id_weight: float = 1.0
-    """Weight of the loss on IDs; the loss on tokens has weight 1."""
+    """Weight of the loss on predicted IDs."""
     id_loss_on: Literal["answer", "all"] = "answer"
     """Whether the IDs of prompt tokens are predicted too, as an exercise: generation is given them."""
     feed_predicted: float = 0.0
@@ -26,10 +26,13 @@ class ObjectiveConfig:
     of the true one.  Takes a second pass per step."""
     feed_from: float = 0.5
     """Share of training after which that probability rises from 0, on a line."""
+    dependency_weight: float = 1.0
+    """Weight of the loss of a dependency head."""
 
     def __post_init__(self) -> None:
-        if self.id_weight < 0:
-            raise ValueError(f"objective.id_weight must not be negative, got {self.id_weight}")
+        for name in ("id_weight", "dependency_weight"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"objective.{name} must not be negative, got {getattr(self, name)}")
         if not self.feed_predicted and self.feed_from != type(self).feed_from:
             raise ValueError(f"objective.feed_from={self.feed_from} needs feed_predicted")
         for name in ("feed_predicted", "feed_from"):
@@ -49,6 +52,7 @@ class Losses:
 
     token: Float[Tensor, ""]
     position: Float[Tensor, ""]
+    dependency: Float[Tensor, ""]
 
 
 def token_targets(sample: Sample) -> Bool[Tensor, "b s"]:
@@ -64,15 +68,17 @@ def id_targets(sample: Sample, on: Literal["answer", "all"] = "answer") -> Bool[
 
 
 def answer_loss(
-    model: Transformer,
+    model: Model,
     sample: Sample,
     ids: Int[Tensor, "b g t"],
     config: ObjectiveConfig | None = None,
     draws: Draws | None = None,
     progress: "float | Tensor" = 0.0,
     most: int | None = None,
+    depends_on: Bool[Tensor, "b t t"] | None = None,
 ) -> Losses:
-    """Both losses.  Padding and given tokens carry no token loss.  `most` bounds the answer tokens of a row."""
+    """All losses.  Padding and given tokens carry no token loss.  `most` bounds the answer tokens of a row.
+    A dependency head needs the task's `depends_on`."""
     config = config or ObjectiveConfig()
     fed = ids
     if config.feed_predicted and model.position_head is not None:
@@ -80,32 +86,42 @@ def answer_loss(
             raise ValueError("feeding predicted IDs needs draws")
         fed = _mix_predicted(model, sample, ids, config.feeding(progress), draws)
     hidden = model(sample.tokens[:, :-1], fed[:, :, :-1])
-    wanted = token_targets(sample)
-    at, valid = select(wanted, most)
-    logits = model.logits(gather(hidden, at))
+    past = model.past(hidden, sample.tokens[:, :-1])
+    at, valid = select(token_targets(sample), most)
+    states = gather(hidden, at)
+    logits = model.logits(states, at + 1, past)
     labels = sample.tokens[:, 1:].gather(1, at).masked_fill(~valid, -100)
     token = torch.nn.functional.cross_entropy(
         logits.float().flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"
     )
+    position = dependency = torch.zeros_like(token)
+    if model.dependency_head is not None:
+        if depends_on is None:
+            raise ValueError("a dependency head needs the task's depends_on")
+        memory = model.dependency_head.remember(hidden, model.embed(past.tokens))
+        weights = model.dependency_head(states, at + 1, memory)
+        needed = depends_on[:, 1:, :-1].gather(1, at[..., None].expand_as(weights)) & valid[..., None]
+        share = needed / needed.sum(-1, keepdim=True).clamp(min=1)
+        dependency = -(share * weights.masked_fill(~needed, 0)).sum()
     if model.position_head is None:
-        return Losses(token, torch.zeros_like(token))
+        return Losses(token, position, dependency)
     at, valid = select(id_targets(sample, config.id_loss_on), most if config.id_loss_on == "answer" else None)
-    position = torch.zeros_like(token)
-    for level, choice in enumerate(id_choices(model, sample, fed, hidden, at)):
+    for level, choice in enumerate(id_choices(model, sample, fed, hidden, at, past)):
         target, counts = ids[:, level, 1:].gather(1, at), valid
         if config.feed_predicted:  # from wrong IDs the true one may be out of reach: nothing is to be learned there
             counts = counts & choice.reaches(target)
         target = target.masked_fill(~counts, RESERVED)  # an ID that can always be reached
         position = position - choice.log_probability(target).masked_fill(~counts, 0).sum()
-    return Losses(token, position)
+    return Losses(token, position, dependency)
 
 
 def id_choices(
-    model: Transformer,
+    model: Model,
     sample: Sample,
     ids: Int[Tensor, "b g t"],
     hidden: Float[Tensor, "b s w"],
     at: Int[Tensor, "b a"],
+    past: Past,
     reserved_id: int = RESERVED,
 ) -> list[IdChoice]:
     """Per level, the model's choice for the token after each of the places `at`, the true prefix being given."""
@@ -114,19 +130,20 @@ def id_choices(
     read = ids[:, :, :-1]
     reserved = torch.full_like(ids[:, :, 0], reserved_id)
     reachable = model.position_head.reachable(read, prompt_ladders(ids, sample.prompt_tokens, reserved), reserved)
-    memory = model.remember(hidden, sample.tokens[:, :-1])
     following = sample.tokens[:, 1:].gather(1, at)
-    return model.choose_ids(gather(hidden, at), following, at + 1, memory, reachable, reserved)
+    return model.choose_ids(gather(hidden, at), following, at + 1, past, reachable, reserved)
 
 
 def _mix_predicted(
-    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], share: "float | Tensor", draws: Draws
+    model: Model, sample: Sample, ids: Int[Tensor, "b g t"], share: "float | Tensor", draws: Draws
 ) -> Int[Tensor, "b g t"]:
     """The IDs with a share of the answer's replaced by what the model predicts for them, given the true ones."""
     with torch.no_grad():
         hidden = model(sample.tokens[:, :-1], ids[:, :, :-1])
         everywhere = torch.arange(hidden.shape[1], device=ids.device).expand(hidden.shape[:2])
-        best = torch.stack([choice.best() for choice in id_choices(model, sample, ids, hidden, everywhere)], dim=1)
+        past = model.past(hidden, sample.tokens[:, :-1])
+        choices = id_choices(model, sample, ids, hidden, everywhere, past)
+        best = torch.stack([choice.best() for choice in choices], dim=1)
     replaced = id_targets(sample) & (draws.uniform("feed", hidden.shape[1]) < share)
     return torch.cat([ids[:, :, :1], torch.where(replaced[:, None], best, ids[:, :, 1:])], dim=2)
 

@@ -10,12 +10,12 @@ import pytest
 
 from longreach.api import (
     Coupled,
-    ModelConfig,
     OptimizerConfig,
     ParityScratchpad,
     ScaledSoftmaxConfig,
     Span,
     TrainConfig,
+    TransformerConfig,
 )
 from longreach.api import build_model as build
 from longreach.train import Hooks, TrainingStream, build_optimizer, train
@@ -26,7 +26,7 @@ CURVE = [1.23803, 1.087186, 0.807308, 0.707637, 0.617048, 0.621257]
 def curve() -> list[float]:
     task, policy = ParityScratchpad(), Coupled(max_id=100)
     model = build(
-        ModelConfig(layers=2, width=32, heads=2, attention=ScaledSoftmaxConfig()), len(task.vocabulary), seed=0
+        TransformerConfig(layers=2, width=32, heads=2, attention=ScaledSoftmaxConfig()), len(task.vocabulary), seed=0
     )
     optimizer = OptimizerConfig(lr=3e-3, warmup=5)
     config = replace(TrainConfig(), lengths=Span(1, 8), steps=60, batch_size=16, log_every=10, optimizer=optimizer)

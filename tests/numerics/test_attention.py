@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from longreach.api import ModelConfig, ScaledSoftmaxConfig, Softmax, build_model
+from longreach.api import ScaledSoftmaxConfig, Softmax, TransformerConfig, build_model
 from longreach.attention import Attention
 from longreach.positions.encodings import Shape
 
@@ -44,7 +44,7 @@ def test_attention_is_the_formula(config, with_bias):
 
 @pytest.mark.parametrize("attention", [Softmax(), ScaledSoftmaxConfig()], ids=["softmax", "scaled"])
 def test_padding_on_the_right_and_later_tokens_change_nothing(attention):
-    model = build_model(ModelConfig(layers=2, width=32, heads=2, attention=attention), 9, 0).eval()
+    model = build_model(TransformerConfig(layers=2, width=32, heads=2, attention=attention), 9, 0).eval()
     tokens = torch.randint(1, 9, (1, 10), generator=torch.Generator().manual_seed(0))
     ids = torch.arange(10)[None, None]
     short = model(tokens[:, :6], ids[:, :, :6])
@@ -55,7 +55,7 @@ def test_padding_on_the_right_and_later_tokens_change_nothing(attention):
 
 def test_every_earlier_token_is_reachable_whatever_the_ids():
     """Jumps in the IDs must not cut attention into blocks."""
-    model = build_model(ModelConfig(layers=1, width=32, heads=2), 9, 0).eval()
+    model = build_model(TransformerConfig(layers=1, width=32, heads=2), 9, 0).eval()
     tokens = torch.randint(1, 9, (1, 8), generator=torch.Generator().manual_seed(0))
     ids = torch.tensor([[[0, 1, 2, 500, 501, 7, 7, 900]]])
     embedded = []

@@ -4,21 +4,23 @@ import pytest
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-from longreach.api import ModelConfig, RopeConfig, ScaledSoftmaxConfig, build_model
+from longreach.api import RopeConfig, ScaledSoftmaxConfig, TransformerConfig, build_model
 from longreach.errors import BadInput
 from longreach.model import to_gpt_neox
 
 VOCAB = 19
 CONFIGS = [
-    ModelConfig(layers=2, width=32, heads=4),
-    ModelConfig(layers=3, width=48, heads=3, parallel_residual=False),
-    ModelConfig(layers=2, width=64, heads=2, encoding=RopeConfig(fraction=0.25)),
-    ModelConfig(layers=1, width=40, heads=5, feed_forward=2, encoding=RopeConfig(base=500.0, fraction=0.5)),
-    ModelConfig(layers=2, width=32, heads=4, norm_eps=1e-3, parallel_residual=False, encoding=RopeConfig(base=1e6)),
+    TransformerConfig(layers=2, width=32, heads=4),
+    TransformerConfig(layers=3, width=48, heads=3, parallel_residual=False),
+    TransformerConfig(layers=2, width=64, heads=2, encoding=RopeConfig(fraction=0.25)),
+    TransformerConfig(layers=1, width=40, heads=5, feed_forward=2, encoding=RopeConfig(base=500.0, fraction=0.5)),
+    TransformerConfig(
+        layers=2, width=32, heads=4, norm_eps=1e-3, parallel_residual=False, encoding=RopeConfig(base=1e6)
+    ),
 ]
 
 
-def _hugging_face(config: ModelConfig, ours) -> GPTNeoXForCausalLM:
+def _hugging_face(config: TransformerConfig, ours) -> GPTNeoXForCausalLM:
     theirs = GPTNeoXForCausalLM(
         GPTNeoXConfig(
             vocab_size=VOCAB,
@@ -72,11 +74,11 @@ def test_logits_are_equal(config, kind):
             attention_mask=torch.ones_like(tokens),
             use_cache=False,
         ).logits
-        found = ours.logits(ours(tokens, ids[:, None]))
+        found = ours.all_logits(tokens, ids[:, None])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_what_gpt_neox_does_not_have_is_refused():
-    model = build_model(ModelConfig(layers=1, width=32, heads=2, attention=ScaledSoftmaxConfig()), VOCAB, 0)
+    model = build_model(TransformerConfig(layers=1, width=32, heads=2, attention=ScaledSoftmaxConfig()), VOCAB, 0)
     with pytest.raises(BadInput, match=r"no counterpart of blocks.0.attention.mix.slope"):
         to_gpt_neox(model.state_dict())

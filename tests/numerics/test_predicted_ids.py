@@ -36,7 +36,7 @@ from longreach.decode import generate
 from longreach.errors import BadInput
 from longreach.evaluate import judge, run_free
 from longreach.evaluate.exact_match import NEAR_TIE
-from longreach.model import IdChoice
+from longreach.model import IdChoice, Past
 from longreach.objective import answer_loss, id_targets, token_targets
 from longreach.positions.encodings import NoEncoding
 from longreach.registry import entries
@@ -128,9 +128,10 @@ def test_the_loss_is_that_of_one_step_at_a_time(task, head):
         for at in range(int(sample.prompt_tokens[row]), int(sample.num_tokens[row])):
             prefix, prefix_ids = sample.tokens[row : row + 1, :at], ids[row : row + 1, :, :at]
             cache = model.new_cache(1, at)
-            hidden = model(prefix, prefix_ids, cache)[:, -1]
+            hidden = model(prefix, prefix_ids, cache)[:, -1:]
+            past = Past(prefix, cache.memory)
             if not sample.given[row, at]:
-                token -= model.logits(hidden).log_softmax(-1)[0, sample.tokens[row, at]]
+                token -= model.logits(hidden, torch.tensor([[at]]), past).log_softmax(-1)[0, 0, sample.tokens[row, at]]
             if at == sample.num_tokens[row] - 1:
                 continue  # nobody reads the last token
             reserved = torch.zeros_like(prefix_ids[:, :, 0])
@@ -143,10 +144,10 @@ def test_the_loss_is_that_of_one_step_at_a_time(task, head):
                 for g in range(ids.shape[1])
             )
             choices = model.choose_ids(
-                hidden[:, None],
+                hidden,
                 sample.tokens[row : row + 1, at : at + 1],
                 torch.tensor([[at]]),
-                cache.memory,
+                past,
                 reachable,
                 reserved,
             )

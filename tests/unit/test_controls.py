@@ -11,7 +11,6 @@ from longreach.api import (
     EvalConfig,
     LearnedRopeConfig,
     Lengths,
-    ModelConfig,
     ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
@@ -24,6 +23,7 @@ from longreach.api import (
     Span,
     TableConfig,
     TrainConfig,
+    TransformerConfig,
     VariableAssignment,
     evaluate,
 )
@@ -70,7 +70,7 @@ def trained(tmp_path_factory):
     config = RunConfig(
         task=ParityScratchpad(),
         ids=Predicted(max_id=120),
-        model=ModelConfig(
+        model=TransformerConfig(
             layers=2,
             width=64,
             heads=2,

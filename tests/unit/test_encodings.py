@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longreach.api import LearnedConfig, ModelConfig, NoEncoding, RopeConfig, SinusoidalConfig, build_model
+from longreach.api import LearnedConfig, NoEncoding, RopeConfig, SinusoidalConfig, TransformerConfig, build_model
 from longreach.errors import BadInput
 from longreach.positions.encodings import Shape, rotate
 
@@ -14,7 +14,7 @@ ENCODINGS = [NoEncoding(), LearnedConfig(max_id=50), SinusoidalConfig(), RopeCon
 
 def _model(encoding, levels=1, heads=2):
     return build_model(
-        ModelConfig(layers=2, width=32, heads=heads, encoding=encoding), 11, 0, level_sizes=(0,) * levels
+        TransformerConfig(layers=2, width=32, heads=heads, encoding=encoding), 11, 0, level_sizes=(0,) * levels
     ).eval()
 
 
@@ -84,8 +84,8 @@ def test_a_random_spectrum_has_no_base():
 
 def test_odd_head_sizes_are_refused():
     with pytest.raises(BadInput, match="rope turns 3 of 3 dimensions"):
-        build_model(ModelConfig(layers=1, width=9, heads=3), 5, 0)
+        build_model(TransformerConfig(layers=1, width=9, heads=3), 5, 0)
     with pytest.raises(BadInput, match="do not split into pairs for 2"):
-        build_model(ModelConfig(layers=1, width=12, heads=2), 5, 0, level_sizes=(0, 0))
+        build_model(TransformerConfig(layers=1, width=12, heads=2), 5, 0, level_sizes=(0, 0))
     with pytest.raises(BadInput, match="does not split into sines"):
         _model(SinusoidalConfig(), levels=3)

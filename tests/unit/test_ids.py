@@ -22,8 +22,8 @@ from longreach.api import (
 )
 from longreach.errors import BadInput
 from longreach.positions.ids import coverage
-from longreach.positions.ids.relabelling import increasing
 from longreach.registry import entries
+from longreach.relabelling import increasing
 from longreach.seeding import stream
 
 

@@ -1,12 +1,12 @@
 """A prompt typed by a person, with room for an answer."""
 
 from longreach.errors import BadInput
-from longreach.model import Transformer
+from longreach.model import Model
 from longreach.runs import RunConfig
 from longreach.tasks import Sample
 
 
-def typed_prompt(config: RunConfig, model: Transformer, text: str, max_tokens: int | None = None) -> Sample:
+def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | None = None) -> Sample:
     """`max_tokens` is the room; without it there is plenty, but no more than the model's tables have IDs for."""
     task = config.task
     if task.has_given:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from longreach.decode.sampling import Sampling
 from longreach.errors import BadInput
-from longreach.model import RESERVED, Transformer, prompt_ladders
+from longreach.model import RESERVED, Model, Past, prompt_ladders
 from longreach.positions.ids import IdPolicy
+from longreach.recording import record
 from longreach.seeding import Draws
 from longreach.tasks import Sample, Task
 
@@ -30,7 +31,7 @@ class Generated:
 
 @torch.no_grad()
 def generate(
-    model: Transformer,
+    model: Model,
     task: Task,
     policy: IdPolicy,
     sample: Sample,
@@ -76,7 +77,7 @@ class _Writing:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Model,
         stop_token: int | None,
         prompt: Sample,
         ids: Int[Tensor, "b g t"],
@@ -122,7 +123,7 @@ class _Writing:
                 self.read()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with record(graph):
             self.write(None)
             self.read()
         for step in range(warm_up, self.budget):
@@ -136,17 +137,18 @@ class _Writing:
         if self.cache is None:
             states = self.model(self.tokens, self.ids)
             self.hidden = states[rows, self.at - 1]
-        new = self.sampling.choose(self.model.logits(self.hidden), draws)
+            past, read = self.model.past(states, self.tokens), self.ids
+        else:
+            columns = self.cache.columns
+            past = Past(self.tokens[:, :columns], self.cache.memory[:, :columns])
+            read = self.cache.key_ids[:, :, :columns]
+        logits = self.model.logits(self.hidden[:, None], self.at[:, None], past)[:, 0]
+        new = self.sampling.choose(logits, draws)
         here = self.at.clamp(max=self.tokens.shape[1] - 1)
         new = torch.where(prompt.given[rows, here], prompt.tokens[rows, here], new)
         self.tokens[rows, here] = torch.where(self.finished, self.tokens[rows, here], new)
         if self.id_writer is not None:
-            if self.cache is None:
-                memory, read = self.model.remember(states, self.tokens), self.ids
-            else:
-                columns = self.cache.columns
-                memory, read = self.cache.memory[:, :columns], self.cache.key_ids[:, :, :columns]
-            chosen = self.id_writer.choose(self.hidden, new, self.at, memory, read)
+            chosen = self.id_writer.choose(self.hidden, new, self.at, past, read)
             self.ids[rows, :, here] = torch.where(self.finished[:, None], self.ids[rows, :, here], chosen)
         if self.stop_token is not None:
             self.stopped |= ~self.finished & (new == self.stop_token)
@@ -167,7 +169,7 @@ class _IdWriter:
     """Chooses the IDs of the tokens that are written."""
 
     def __init__(
-        self, model: Transformer, ids: Int[Tensor, "b g t"], prompt: Sample, prompt_ids_only: bool, shift: int
+        self, model: Model, ids: Int[Tensor, "b g t"], prompt: Sample, prompt_ids_only: bool, shift: int
     ) -> None:
         if model.position_head is None:
             raise BadInput("predicted IDs need a model with a position head")
@@ -181,12 +183,12 @@ class _IdWriter:
         hidden: Float[Tensor, "b w"],
         token: Int[Tensor, "b"],
         visible: Int[Tensor, "b"],
-        memory: Float[Tensor, "b t m"],
+        past: Past,
         read: Int[Tensor, "b g t"],
     ) -> Int[Tensor, "b g"]:
         reachable = self.head.reachable(read, self.ladders, self.reserved)
         choices = self.model.choose_ids(
-            hidden[:, None], token[:, None], visible[:, None], memory, reachable, self.reserved
+            hidden[:, None], token[:, None], visible[:, None], past, reachable, self.reserved
         )
         if self.prompt_ids_only:
             choices = [

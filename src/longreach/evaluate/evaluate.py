@@ -13,7 +13,7 @@ from longreach.errors import BadInput
 from longreach.evaluate.controls import Control, spoil
 from longreach.evaluate.exact_match import NEAR_TIE, judge, run_free
 from longreach.evaluate.scores import Score
-from longreach.model import RESERVED, Transformer
+from longreach.model import RESERVED, Model
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import stream
 from longreach.spans import Lengths
@@ -105,7 +105,7 @@ def cells(task: Task, config: EvalConfig) -> tuple[list[Cell], list[str]]:
 
 
 def evaluate(
-    model: Transformer,
+    model: Model,
     task: Task,
     policy: IdPolicy,
     config: EvalConfig,
@@ -163,7 +163,7 @@ def _batches(cell: Cell, config: EvalConfig) -> Iterator[tuple[int, int]]:
 
 
 def _count(
-    model: Transformer, policy: IdPolicy, cell: Cell, config: EvalConfig, start: int, size: int, device: str
+    model: Model, policy: IdPolicy, cell: Cell, config: EvalConfig, start: int, size: int, device: str
 ) -> "Counter[str]":
     # the stream's name leaves out what does not change the samples: runs with other schemes get the same ones
     setting = ",".join(f"{name}={value}" for name, value in sorted(cell.overrides.items()))
@@ -195,7 +195,7 @@ def _count(
     return counts
 
 
-def _count_free(model: Transformer, policy: IdPolicy, task: Task, sample: Sample, config: EvalConfig) -> "Counter[str]":
+def _count_free(model: Model, policy: IdPolicy, task: Task, sample: Sample, config: EvalConfig) -> "Counter[str]":
     """Exact answers of the model's own, and where and how the others go wrong first."""
     free = run_free(model, task, policy, sample, config.prompt_ids_only, config.shift)
     counts = Counter(token_em_free=int(free.exact.sum()), generated=len(sample.tokens))

@@ -6,6 +6,7 @@ predicted IDs, tokens *and* IDs right under the true prefix imply a right answer
 a wrong ID may do no harm.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,8 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.decode import generate
-from longreach.model import RESERVED, Transformer
-from longreach.objective import id_choices, id_targets, select, token_targets
+from longreach.model import RESERVED, Model, Past
+from longreach.objective import gather, id_choices, id_targets, select, token_targets
 from longreach.positions.ids import IdPolicy
 from longreach.tasks import Sample, Task
 
@@ -44,40 +45,53 @@ class Judged:
 
 
 @torch.no_grad()
-def judge(model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], reserved: int = RESERVED) -> Judged:
+def judge(model: Model, sample: Sample, ids: Int[Tensor, "b g t"], reserved: int = RESERVED) -> Judged:
     """Every answer token, and every ID where the model predicts them, given the true prefix, in fp32."""
     model.check_ids(ids)
     hidden = model(sample.tokens[:, :-1], ids[:, :, :-1])
+    past = model.past(hidden, sample.tokens[:, :-1])
     wanted = token_targets(sample)
-    top = model.logits(hidden[wanted]).float().topk(2, dim=-1)
-    hit = torch.zeros_like(wanted)
-    hit[wanted] = top.indices[:, 0] == sample.tokens[:, 1:][wanted]
-    margin = torch.full(wanted.shape, torch.inf, device=wanted.device)
-    margin[wanted] = top.values[:, 0] - top.values[:, 1]
-    closest = margin.amin(1)
-    right = asked = torch.zeros_like(sample.length)
+    right_tokens = torch.zeros_like(sample.length)
+    closest = torch.full(right_tokens.shape, torch.inf, device=right_tokens.device)
+    for at in _parts(wanted, copies=max(1, len(model.embed.weight) // wanted.shape[1])):
+        valid = wanted.gather(1, at)
+        top = model.logits(gather(hidden, at), at + 1, past).float().topk(2, dim=-1)
+        right_tokens += (valid & (top.indices[..., 0] == sample.tokens[:, 1:].gather(1, at))).sum(1)
+        margin = (top.values[..., 0] - top.values[..., 1]).masked_fill(~valid, torch.inf)
+        closest = closest.minimum(margin.amin(1))
+    right_ids = asked = torch.zeros_like(sample.length)
     if model.position_head is not None:
-        right, asked, of_ids = _judge_ids(model, sample, ids, hidden, reserved)
+        right_ids, asked, of_ids = _judge_ids(model, sample, ids, hidden, past, reserved)
         closest = closest.minimum(of_ids)
-    return Judged((hit | ~wanted).all(1), hit.sum(1), wanted.sum(1), closest, right, asked)
+    answer_tokens = wanted.sum(1)
+    return Judged(right_tokens == answer_tokens, right_tokens, answer_tokens, closest, right_ids, asked)
+
+
+def _parts(wanted: Bool[Tensor, "b t"], copies: int) -> Iterator[Int[Tensor, "b a"]]:
+    """The wanted places in parts, so that a few `copies` of what each of them is scored against fit into memory."""
+    count = int(wanted.sum(1).max())
+    places, _ = select(wanted, count)
+    size = max(1, _PAIRS // (wanted.numel() * copies))
+    for start in range(0, count, size):
+        yield places[:, start : start + size]
 
 
 def _judge_ids(
-    model: Transformer, sample: Sample, ids: Int[Tensor, "b g t"], hidden: Float[Tensor, "b s w"], reserved: int
+    model: Model,
+    sample: Sample,
+    ids: Int[Tensor, "b g t"],
+    hidden: Float[Tensor, "b s w"],
+    past: Past,
+    reserved: int,
 ) -> tuple[Int[Tensor, "b"], Int[Tensor, "b"], Float[Tensor, "b"]]:
     """How many IDs are right, how many there are, and the smallest margin.  A token's IDs at all levels count as
     one."""
     wanted = id_targets(sample)
-    count = int(wanted.sum(1).max())
-    places, _ = select(wanted, count)
     right = torch.zeros_like(sample.length)
     closest = torch.full(right.shape, torch.inf, device=right.device)
-    # in parts: a long answer times a long prompt is more than fits into memory
-    part = max(1, _PAIRS // (wanted.numel() * 4))
-    for start in range(0, count, part):
-        at = places[:, start : start + part]
+    for at in _parts(wanted, copies=4):
         hit = wanted.gather(1, at)
-        for level, choice in enumerate(id_choices(model, sample, ids, hidden, at, reserved)):
+        for level, choice in enumerate(id_choices(model, sample, ids, hidden, at, past, reserved)):
             hit = hit & (choice.best() == ids[:, level, 1:].gather(1, at))
             margin = choice.margin().masked_fill(~wanted.gather(1, at), torch.inf)
             closest = closest.minimum(margin.amin(1))
@@ -98,7 +112,7 @@ class FreeRun:
 
 
 def run_free(
-    model: Transformer,
+    model: Model,
     task: Task,
     policy: IdPolicy,
     sample: Sample,

@@ -14,7 +14,7 @@ from torch import Tensor
 from longreach.attention import Attention
 from longreach.decode import answers, generate
 from longreach.errors import BadInput
-from longreach.model import RESERVED, IdChoice, Transformer
+from longreach.model import RESERVED, IdChoice, Model, Past
 from longreach.model.position_heads.pointer import Pointer
 from longreach.objective import id_choices
 from longreach.positions.ids import IdPolicy
@@ -147,7 +147,7 @@ class Inside:
 
 
 @torch.no_grad()
-def look_inside(model: Transformer, task: Task, policy: IdPolicy, sample: Sample, truth: Truth) -> Inside:
+def look_inside(model: Model, task: Task, policy: IdPolicy, sample: Sample, truth: Truth) -> Inside:
     """Let the model answer the one prompt of `sample`, and open up every step."""
     generated = generate(model, task, policy, sample)
     assert generated.ids is not None
@@ -157,7 +157,9 @@ def look_inside(model: Transformer, task: Task, policy: IdPolicy, sample: Sample
         raise BadInput(f"{read} tokens are too many to look inside: at most {MOST_TOKENS}")
     tokens, ids = generated.tokens[:, : read + 1], generated.ids[:, :, : read + 1]
     hidden, weights = watch(model, tokens[:, :-1], ids[:, :, :-1], first=start - 1)
-    probabilities = model.logits(hidden[0, start - 1 :]).float().softmax(-1).cpu()
+    past = model.past(hidden, tokens[:, :-1])
+    visible = torch.arange(start, read + 1, device=ids.device)[None]
+    probabilities = model.logits(hidden[:, start - 1 :], visible, past)[0].float().softmax(-1).cpu()
     predicts = policy.supplier(task) == "model"
     growing = torch.tensor([size == 0 for size in policy.level_sizes(task)])
     inside = Inside(
@@ -171,7 +173,7 @@ def look_inside(model: Transformer, task: Task, policy: IdPolicy, sample: Sample
         steps=[],
         weights=weights,
         token_probabilities=probabilities,
-        id_choices=_id_choices(model, sample, tokens, ids, hidden) if predicts else [],
+        id_choices=_id_choices(model, sample, tokens, ids, hidden, past) if predicts else [],
     )
     given = sample.given[0].tolist()
     written = [
@@ -182,22 +184,23 @@ def look_inside(model: Transformer, task: Task, policy: IdPolicy, sample: Sample
 
 
 def _id_choices(
-    model: Transformer,
+    model: Model,
     sample: Sample,
     tokens: Int[Tensor, "1 t"],
     ids: Int[Tensor, "1 g t"],
     hidden: Float[Tensor, "1 s w"],
+    past: Past,
 ) -> list[IdChoice]:
     """Per level, what the model could choose from at every step."""
     size = tokens.shape[1]
     written = replace(sample, tokens=tokens, answer=sample.answer[:, :size], given=sample.given[:, :size])
     at = torch.arange(int(sample.prompt_tokens[0]) - 1, size - 1, device=ids.device)[None]
-    choices = id_choices(model, written, ids, hidden, at)
+    choices = id_choices(model, written, ids, hidden, at, past)
     return [IdChoice(choice.ids.cpu(), choice.logits.cpu()) for choice in choices]
 
 
 def watch(
-    model: Transformer, tokens: Int[Tensor, "1 t"], ids: Int[Tensor, "1 g t"], first: int
+    model: Model, tokens: Int[Tensor, "1 t"], ids: Int[Tensor, "1 g t"], first: int
 ) -> tuple[Float[Tensor, "1 t w"], Float[Tensor, "layers heads steps t"]]:
     """The hidden states of one sequence, and the attention weights of its tokens from index `first` on."""
     kept = []
@@ -206,7 +209,9 @@ def watch(
         q, k, _, visible, mask, bias = seen
         kept.append(attention_weights(mix, q, k, visible, mask, bias)[0, :, first:].cpu())
 
-    mixers = [module for module in model.blocks.modules() if isinstance(module, Attention)]
+    mixers = [module for module in model.modules() if isinstance(module, Attention)]
+    if not mixers:
+        raise BadInput(f"a {type(model).__name__.lower()} model has no attention to look at")
     hooks = [mix.register_forward_hook(keep) for mix in mixers]
     try:
         hidden = model(tokens, ids)
@@ -244,7 +249,7 @@ def sharing(ids: Int[Tensor, "g t"], index: int, growing: Bool[Tensor, "g"]) -> 
 
 
 def _step(
-    inside: Inside, truth: Truth, number: int, token: int, given: bool, growing: Bool[Tensor, "g"], model: Transformer
+    inside: Inside, truth: Truth, number: int, token: int, given: bool, growing: Bool[Tensor, "g"], model: Model
 ) -> Step:
     index = inside.prompt_tokens + number - 1
     is_read = index + 1 < inside.ids.shape[1]
@@ -289,7 +294,7 @@ def _id_probability(choices: list[IdChoice], number: int, ids: list[int]) -> flo
     return float(torch.tensor(total).exp())
 
 
-def _pointed(model: Transformer, choices: list[IdChoice], number: int) -> list[Pointed]:
+def _pointed(model: Model, choices: list[IdChoice], number: int) -> list[Pointed]:
     head = model.position_head
     if not isinstance(head, Pointer):
         return []

@@ -1,21 +1,28 @@
-"""The transformer."""
+"""Models: a transformer, and what it is compared with."""
 
+from longreach.model.base import Model, ModelConfig, Past, build_model
 from longreach.model.cache import Cache
 from longreach.model.names import to_gpt_neox
 from longreach.model.position_heads import IdChoice, PointerConfig, PositionHead, PositionHeadConfig, TableConfig
 from longreach.model.position_heads.base import RESERVED, prompt_ladders
-from longreach.model.transformer import ModelConfig, Transformer, build_model
+from longreach.model.recurrent import Recurrent, RecurrentConfig
+from longreach.model.transformer import Transformer, TransformerConfig
 
 __all__ = [
     "RESERVED",
     "Cache",
     "IdChoice",
+    "Model",
     "ModelConfig",
+    "Past",
     "PointerConfig",
     "PositionHead",
     "PositionHeadConfig",
+    "Recurrent",
+    "RecurrentConfig",
     "TableConfig",
     "Transformer",
+    "TransformerConfig",
     "build_model",
     "prompt_ladders",
     "to_gpt_neox",

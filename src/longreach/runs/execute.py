@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -11,8 +11,9 @@ import torch
 from longreach.config import to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import cells, evaluate, judge, make_card, total_samples
-from longreach.model import Transformer, build_model
+from longreach.model import Model, build_model
 from longreach.objective import ObjectiveConfig, answer_loss
+from longreach.positions.ids import Sequential
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.recipe import RunConfig
 from longreach.seeding import stream
@@ -61,16 +62,9 @@ def check(config: RunConfig) -> None:
     """Find out before training starts what would go wrong after it."""
     lengths = legal_lengths(config.task, config.train.lengths)
     config.ids.check(config.task, _look(config.task, max(lengths)))
-    predicted = config.ids.supplier(config.task) == "model"
-    if predicted and config.model.position_head is None:
-        raise BadInput(f"ids {config.ids.name} needs model.position_head: pointer or table")
-    if config.model.position_head is not None and not predicted:
-        raise BadInput(f"model.position_head predicts IDs, which ids {config.ids.name} does not use")
-    if not predicted and config.train.objective != ObjectiveConfig():
-        raise BadInput(f"train.objective concerns predicted IDs, which ids {config.ids.name} does not use")
-    if not predicted and config.evaluate.prompt_ids_only:
-        raise BadInput(f"evaluate.prompt_ids_only concerns predicted IDs, which ids {config.ids.name} does not use")
     model = _new_model(config, seed=0, device="cpu")
+    predicted = config.ids.supplier(config.task) == "model"
+    _refuse_ignored(config, model, predicted)
     tested = cells(config.task, config.evaluate)[0]
     if config.evaluate.relabel_ids:
         for cell in tested:
@@ -87,6 +81,25 @@ def check(config: RunConfig) -> None:
         model.check_ids(config.ids.evaluation_ids(cell.task, _look(cell.task, cell.length)) + config.evaluate.shift)
     if predicted:
         _check_reachable(config, model, lengths)
+
+
+def _refuse_ignored(config: RunConfig, model: Model, predicted: bool) -> None:
+    """Settings that need another one to have an effect."""
+    ids, objective = config.ids, config.train.objective
+    if predicted and model.position_head is None:
+        raise BadInput(f"ids {ids.name} needs model.position_head: pointer or table")
+    if not predicted and model.position_head is not None:
+        raise BadInput(f"model.position_head predicts IDs, which ids {ids.name} does not use")
+    if not predicted and replace(objective, dependency_weight=1.0) != ObjectiveConfig():
+        raise BadInput(f"train.objective concerns predicted IDs, which ids {ids.name} does not use")
+    if not predicted and config.evaluate.prompt_ids_only:
+        raise BadInput(f"evaluate.prompt_ids_only concerns predicted IDs, which ids {ids.name} does not use")
+    if model.dependency_head is None and objective.dependency_weight != ObjectiveConfig().dependency_weight:
+        raise BadInput("train.objective.dependency_weight needs model.dependency_head")
+    if model.dependency_head is not None:
+        config.task.depends_on(_look(config.task, min(legal_lengths(config.task, config.train.lengths))))
+    if not model.reads_ids and not isinstance(ids, Sequential):
+        raise BadInput(f"model {config.model.name} reads no position IDs, so ids {ids.name} would make no difference")
 
 
 def execute(
@@ -114,9 +127,7 @@ def execute(
     return _test(config, folder, info.seed, model, device, observer)
 
 
-def _train(
-    config: RunConfig, folder: RunFolder, seed: int, model: Transformer, device: str, observer: Observer
-) -> bool:
+def _train(config: RunConfig, folder: RunFolder, seed: int, model: Model, device: str, observer: Observer) -> bool:
     from torch.utils.tensorboard import SummaryWriter  # takes a second to import
 
     optimizer = build_optimizer(config.train.optimizer, model)
@@ -130,7 +141,7 @@ def _train(
     if step >= config.train.steps:
         return True
     # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
-    compiled = cast(Transformer, torch.compile(model)) if config.train.compile else None
+    compiled = cast(Model, torch.compile(model)) if config.train.compile else None
     lengths = legal_lengths(config.task, config.train.lengths)
     data = TrainingStream(config.task, config.ids, lengths, config.train.batch_size, seed, device)
     report = observer.phase(f"train {_label(folder)}", config.train.steps)
@@ -168,7 +179,7 @@ class _StopTesting(Exception):
     """Asked to stop between two batches of a test."""
 
 
-def _test(config: RunConfig, folder: RunFolder, seed: int, model: Transformer, device: str, observer: Observer) -> bool:
+def _test(config: RunConfig, folder: RunFolder, seed: int, model: Model, device: str, observer: Observer) -> bool:
     load_checkpoint(_selected(folder, config), model)
     report = observer.phase(f"test {_label(folder)}", total_samples(config.task, config.evaluate))
     for line in cells(config.task, config.evaluate)[1]:
@@ -188,7 +199,7 @@ def _test(config: RunConfig, folder: RunFolder, seed: int, model: Transformer, d
     return True
 
 
-def load_model(folder: RunFolder, device: str = "cpu") -> tuple[RunConfig, Transformer]:
+def load_model(folder: RunFolder, device: str = "cpu") -> tuple[RunConfig, Model]:
     """A trained model and the configuration it was trained under."""
     config = folder.config()
     model = _new_model(config, seed=0, device=device)
@@ -209,7 +220,7 @@ def _selected(folder: RunFolder, config: RunConfig) -> Checkpoint:
 
 
 @torch.no_grad()
-def _validate(config: RunConfig, model: Transformer, seed: int, device: str) -> float:
+def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
     """Share of exact answers at training lengths, on a stream of its own (short samples may repeat all the same)."""
     lengths = torch.tensor(legal_lengths(config.task, config.train.lengths), device=device)
     draws = stream(seed, "validate", torch.arange(_VALIDATION_SAMPLES, device=device))
@@ -220,7 +231,7 @@ def _validate(config: RunConfig, model: Transformer, seed: int, device: str) -> 
 
 
 @torch.no_grad()
-def _check_reachable(config: RunConfig, model: Transformer, lengths: tuple[int, ...]) -> None:
+def _check_reachable(config: RunConfig, model: Model, lengths: tuple[int, ...]) -> None:
     """Refuse a position head that cannot say the true IDs: its loss would be infinite."""
     batch = TrainingStream(config.task, config.ids, lengths, 64, seed=0, device="cpu").batch(0)
     loss = answer_loss(model, batch.sample, batch.ids, ObjectiveConfig(id_loss_on=config.train.objective.id_loss_on))
@@ -231,7 +242,7 @@ def _check_reachable(config: RunConfig, model: Transformer, lengths: tuple[int, 
         )
 
 
-def _new_model(config: RunConfig, seed: int, device: str) -> Transformer:
+def _new_model(config: RunConfig, seed: int, device: str) -> Model:
     sizes = config.ids.level_sizes(config.task)
     return build_model(config.model, len(config.task.vocabulary), seed, sizes, config.ids.max_id, device)
 

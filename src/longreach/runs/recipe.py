@@ -8,7 +8,7 @@ from typing import Any
 from longreach.config import build, merge, read_yaml
 from longreach.errors import BadInput
 from longreach.evaluate import EvalConfig
-from longreach.model import ModelConfig
+from longreach.model import ModelConfig, TransformerConfig
 from longreach.positions.ids import IdPolicy, Sequential
 from longreach.registry import nearest
 from longreach.tasks import Task
@@ -24,8 +24,8 @@ class RunConfig:
     """What is asked."""
     ids: IdPolicy = field(default_factory=Sequential)
     """Where tokens stand."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    """The transformer."""
+    model: ModelConfig = field(default_factory=TransformerConfig)
+    """What learns."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """How it trains."""
     evaluate: EvalConfig = field(default_factory=EvalConfig)

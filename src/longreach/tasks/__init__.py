@@ -4,6 +4,7 @@ from longreach.spans import Span
 from longreach.tasks.addition import Addition
 from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
 from longreach.tasks.graph_walk import GraphWalk
+from longreach.tasks.index_hints import IndexHints
 from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.planted import Planted
 from longreach.tasks.planted_laws import Label, PositionLaw, TokenLaw
@@ -17,6 +18,7 @@ __all__ = [
     "Addition",
     "Form",
     "GraphWalk",
+    "IndexHints",
     "Label",
     "Level",
     "ParityScratchpad",

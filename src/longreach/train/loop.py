@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from longreach.errors import RunFailed
-from longreach.model import Transformer
+from longreach.model import Model
 from longreach.objective import ObjectiveConfig
 from longreach.spans import Span
 from longreach.train.optimizer import OptimizerConfig, learning_rate
@@ -70,13 +70,13 @@ class Hooks:
 
 
 def train(
-    model: Transformer,
+    model: Model,
     optimizer: torch.optim.Optimizer,
     data: TrainingStream,
     config: TrainConfig,
     hooks: Hooks,
     start_step: int = 0,
-    compiled: Transformer | None = None,
+    compiled: Model | None = None,
 ) -> bool:
     """Train from `start_step` to the end; False if asked to stop before, with everything saved.
 
@@ -87,7 +87,7 @@ def train(
     read_every = 1 if device_type == "cpu" else config.log_every
     unread: list[torch.Tensor] = []
     score: float | None = None
-    loss = id_loss = norm = math.nan
+    loss = id_loss = dependency_loss = norm = math.nan
     logged_at, logged_step = time.perf_counter(), start_step
     model.train()
     take_step = Stepper(
@@ -110,13 +110,14 @@ def train(
         if len(unread) >= read_every or saving:
             read = torch.stack(unread).tolist()
             _refuse_non_finite(read, first_step=done - len(read) + 1)
-            (loss, id_loss, norm), unread = read[-1], []
+            (loss, id_loss, dependency_loss, norm), unread = read[-1], []
         if done % config.log_every == 0 or last:
             seconds = time.perf_counter() - logged_at
             rate = (done - logged_step) * config.batch_size / seconds
             lr = learning_rate(config.optimizer, step, config.steps)
-            of_ids = {} if model.position_head is None else {"id_loss": id_loss}
-            hooks.log(done, {"loss": loss, **of_ids, "lr": lr, "grad_norm": norm, "samples_per_second": rate})
+            others = {} if model.position_head is None else {"id_loss": id_loss}
+            others |= {} if model.dependency_head is None else {"dependency_loss": dependency_loss}
+            hooks.log(done, {"loss": loss, **others, "lr": lr, "grad_norm": norm, "samples_per_second": rate})
             logged_at, logged_step = time.perf_counter(), done
         if done % config.validate_every == 0 or last:
             model.eval()
@@ -133,6 +134,6 @@ def train(
 def _refuse_non_finite(read: list[list[float]], first_step: int) -> None:
     """Stop before weights that a bad step has spoilt are saved.  A gradient may overflow before the loss does."""
     for offset, values in enumerate(read):
-        for name, value in zip(("loss", "loss on IDs", "gradient's norm"), values, strict=True):
+        for name, value in zip(("loss", "loss on IDs", "loss on dependencies", "gradient's norm"), values, strict=True):
             if not math.isfinite(value):
                 raise RunFailed(f"the {name} became {value} at step {first_step + offset}")

@@ -40,6 +40,9 @@ class OptimizerConfig:
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.AdamW:
     matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            matrices |= {id(parameter) for parameter in module.parameters() if parameter.dim() == 2}
     decayed = [p for p in model.parameters() if id(p) in matrices]
     others = [p for p in model.parameters() if id(p) not in matrices]
     groups = [

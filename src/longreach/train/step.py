@@ -6,8 +6,9 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from longreach.model import Transformer
+from longreach.model import Model
 from longreach.objective import ObjectiveConfig, answer_loss, id_targets, token_targets
+from longreach.recording import record
 from longreach.train.optimizer import OptimizerConfig, learning_rate
 from longreach.train.stream import TrainingStream
 
@@ -25,7 +26,7 @@ class Stepper:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Model,
         optimizer: torch.optim.Optimizer,
         data: TrainingStream,
         optimizer_config: OptimizerConfig,
@@ -40,8 +41,9 @@ class Stepper:
         self.steps, self.accumulate, self.bf16 = steps, accumulate, bf16
         self.device_type = torch.device(data.device).type
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.weights = torch.tensor([1.0, objective.id_weight, objective.dependency_weight], device=data.device)
         self.number = torch.zeros((), dtype=torch.long, device=data.device)
-        self.result = torch.zeros(3, device=data.device)
+        self.result = torch.zeros(4, device=data.device)
         if record and self.device_type == "cuda":
             self.rate = torch.zeros((), device=data.device)
             for group in optimizer.param_groups:
@@ -49,7 +51,7 @@ class Stepper:
             self._record()
 
     def __call__(self, step: int) -> Tensor:
-        """Loss per token, loss per predicted ID, and the gradient's norm before clipping."""
+        """Loss per token, per predicted ID and of the dependency head, and the gradient's norm before clipping."""
         rate = learning_rate(self.optimizer_config, step, self.steps)
         self.number.fill_(step)
         if self.graph is not None:
@@ -63,12 +65,13 @@ class Stepper:
     def _compute(self) -> Tensor:
         batch = self.data.batch(self.number)
         sample, ids = batch.sample, batch.ids
+        depends_on = None if self.model.dependency_head is None else self.data.task.depends_on(sample)
         # counts of the whole batch, so that its parts add up to it exactly
         tokens = token_targets(sample).sum()
         positions = id_targets(sample, self.objective.id_loss_on).sum().clamp(min=1)
         size = self.data.batch_size // self.accumulate
         most = self.data.task.max_answer(max(self.data.lengths))
-        means = torch.zeros(2, device=ids.device)
+        means = torch.zeros(3, device=ids.device)
         self.optimizer.zero_grad(set_to_none=True)
         bf16 = torch.autocast(self.device_type, torch.bfloat16) if self.bf16 else nullcontext()
         for part in range(self.accumulate):
@@ -82,9 +85,10 @@ class Stepper:
                     batch.draws.rows(rows.start, rows.stop),
                     progress=self.number / self.steps,
                     most=most,
+                    depends_on=None if depends_on is None else depends_on[rows],
                 )
-            mean = torch.stack([losses.token / tokens, losses.position / positions])
-            (mean[0] + self.objective.id_weight * mean[1]).backward()  # type: ignore[no-untyped-call]
+            mean = torch.stack([losses.token / tokens, losses.position / positions, losses.dependency / tokens])
+            (mean @ self.weights).backward()  # type: ignore[no-untyped-call]
             means += mean.detach()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.optimizer_config.clip or math.inf)
         self.optimizer.step()
@@ -110,5 +114,5 @@ class Stepper:
                 tensor.zero_() if fresh else tensor.copy_(moments[index])
         self.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with record(self.graph):
             self.result = self._compute()

@@ -3,7 +3,7 @@
 from longreach.positions.ids.base import IdPolicy
 from longreach.positions.ids.coupled import Coupled, Oracle
 from longreach.positions.ids.predicted import Predicted
-from longreach.positions.ids.relabelling import coverage
 from longreach.positions.ids.sequential import Pose, Randomized, RandomStart, Sequential
+from longreach.relabelling import coverage
 
 __all__ = ["Coupled", "IdPolicy", "Oracle", "Pose", "Predicted", "RandomStart", "Randomized", "Sequential", "coverage"]

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.positions.ids.base import IdPolicy
-from longreach.positions.ids.relabelling import increasing, offset, skips
 from longreach.registry import register
+from longreach.relabelling import increasing, offset, skips
 from longreach.seeding import Draws
 from longreach.tasks import Form, Sample, Task
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from longreach.errors import BadInput
 from longreach.positions.ids.coupled import RELABELLINGS, Coupled
 from longreach.registry import register
+from longreach.relabelling import within_prompt
 from longreach.seeding import Draws
 from longreach.tasks import Sample, Task
 
@@ -19,8 +20,7 @@ class Predicted(Coupled):
     """Predictive position coupling (Golowich et al., ICML 2025): the prompt has the task's coupled IDs, and the
     model predicts the ID of every token it writes.  Needs `model.position_head`.
 
-    Training relabels as `coupled` does, but IDs beyond the prompt's largest go on by 1, as they will in generation:
-    no prompt shows what gap would follow.
+    Training relabels as `coupled` does, but IDs beyond the prompt's largest go on by 1.
     """
 
     def check(self, task: Task, longest: Sample) -> None:
@@ -31,12 +31,8 @@ class Predicted(Coupled):
             raise BadInput(f"the IDs of a prompt of {task.name} give a part of the answer away: no rule knows them")
 
     def relabel_level(self, sample: Sample, ids: Int[Tensor, "b t"], draws: Draws) -> Int[Tensor, "b t"]:
-        index = torch.arange(ids.shape[1], device=ids.device)
-        top = ids.masked_fill(index >= sample.prompt_tokens[:, None], 0).amax(1, keepdim=True)
-        beyond = (ids - top).clamp(min=0)
-        return (
-            RELABELLINGS[self.relabelling](ids.minimum(top), self.max_id - beyond.amax(1, keepdim=True), draws) + beyond
-        )
+        in_prompt = torch.arange(ids.shape[1], device=ids.device) < sample.prompt_tokens[:, None]
+        return within_prompt(RELABELLINGS[self.relabelling], ids, in_prompt, self.max_id, draws)
 
     def supplier(self, task: Task) -> str:
         return "model"

@@ -1,7 +1,9 @@
 """Random increasing maps of IDs, so that training meets every ID and every gap that a test can meet."""
 
+from collections.abc import Callable
+
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from longreach.seeding import Draws
@@ -54,6 +56,20 @@ def increasing(ids: Int[Tensor, "b t"], max_id: Limit, draws: Draws) -> Int[Tens
     # with a single ID there are no two ends to pin: it goes anywhere
     image = torch.where(m == 1, 1 + draws.below("single", max_id, 1), image)
     return torch.where(ids > 0, image.gather(1, (ids - 1).clamp(min=0)), 0)
+
+
+def within_prompt(
+    relabel: Callable[[Int[Tensor, "b t"], Limit, Draws], Int[Tensor, "b t"]],
+    ids: Int[Tensor, "b t"],
+    in_prompt: Bool[Tensor, "b t"],
+    max_id: int,
+    draws: Draws,
+) -> Int[Tensor, "b t"]:
+    """Relabel, but let IDs beyond the prompt's largest go on by 1, as they must in generation: no prompt shows what gap
+    would follow."""
+    top = ids.masked_fill(~in_prompt, 0).amax(1, keepdim=True)
+    beyond = (ids - top).clamp(min=0)
+    return relabel(ids.minimum(top), max_id - beyond.amax(1, keepdim=True), draws) + beyond
 
 
 def coverage(ids: Int[Tensor, "b g t"], max_id: int, bins: int = 50) -> list[int]:

@@ -1,0 +1,189 @@
+"""What a model is: it turns tokens with their IDs into states, and states into tokens and IDs."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from longreach.errors import BadInput
+from longreach.model.cache import Cache
+from longreach.model.look_back import CopyHead, LookBack
+from longreach.model.position_heads import IdChoice, PositionHead, Steps
+from longreach.registry import kind, name_of
+from longreach.seeding import generator
+
+
+@kind("model")
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Base of the settings of a model: what a recipe names."""
+
+    layers: int = 6
+    """Number of layers."""
+    width: int = 256
+    """Size of the residual stream."""
+    norm_eps: float = 1e-5
+    """Added to the variance in norms."""
+    tie_embeddings: bool = False
+    """Use the token embeddings for the output too: a name need not be learned twice."""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"model.{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def name(self) -> str:
+        return name_of(type(self))
+
+    def build(self, vocab_size: int, level_sizes: tuple[int, ...], max_id: int) -> "Model":
+        raise BadInput(f"model {self.name} does not say how to build it")
+
+
+@dataclass(frozen=True)
+class Past:
+    """All that has been read, for heads that look back at it."""
+
+    tokens: Int[Tensor, "b t"]
+    memory: Float[Tensor, "b t m"]
+    """What the heads keep of every token: first the position head's part, then the copy head's."""
+
+
+class Model(nn.Module):
+    """Base of all models: embeddings and heads.  A subclass says how tokens mix."""
+
+    reads_ids = True
+    """Whether position IDs make any difference."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int, levels: int) -> None:
+        super().__init__()
+        self.config, self.levels = config, levels
+        self.embed = nn.Embedding(vocab_size, config.width)
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.head = None if config.tie_embeddings else nn.Linear(config.width, vocab_size, bias=False)
+        self.position_head: PositionHead | None = None
+        self.copy_head: CopyHead | None = None
+        self.dependency_head: LookBack | None = None
+
+    def mix(
+        self, embedded: Float[Tensor, "b t w"], ids: Int[Tensor, "b g t"], cache: Cache | None, slots: Tensor | None
+    ) -> Float[Tensor, "b t w"]:
+        """All layers.  With a cache, `slots` are the places in it that the tokens get."""
+        raise BadInput(f"{type(self).__name__} does not say how tokens mix")
+
+    def new_cache(self, batch: int, slots: int) -> Cache:
+        raise BadInput(f"{type(self).__name__} does not say what a cache is")
+
+    @property
+    def largest_id(self) -> int | None:
+        """The last ID that the model has an entry for; None where there is no last one."""
+        return None
+
+    def forward(
+        self, tokens: Int[Tensor, "b t"], ids: Int[Tensor, "b g t"], cache: Cache | None = None
+    ) -> Float[Tensor, "b t w"]:
+        """States.  Padding must stand on the right: causality hides it.  With a cache, the tokens follow those in it;
+        the caller then says with `cache.advance` how many of each row's tokens were real."""
+        slots = None if cache is None else cache.place(ids)
+        hidden = self.norm(self.mix(self.embed(tokens), ids, cache, slots))
+        if cache is not None and slots is not None and self.memory_size:
+            cache.remember(slots, self.past(hidden, tokens).memory)
+        return hidden  # type: ignore[no-any-return]
+
+    @property
+    def memory_size(self) -> int:
+        """Numbers kept of every token read."""
+        copied = 0 if self.copy_head is None else self.config.width
+        return self._id_memory + copied
+
+    @property
+    def _id_memory(self) -> int:
+        return 0 if self.position_head is None else self.position_head.memory_size
+
+    def past(self, hidden: Float[Tensor, "b t w"], tokens: Int[Tensor, "b t"]) -> Past:
+        """What heads look back at; a cache keeps the memory by itself."""
+        embedded = self.embed(tokens)
+        parts = [hidden[..., :0]]
+        if self.position_head is not None:
+            parts.append(self.position_head.remember(hidden, embedded))
+        if self.copy_head is not None:
+            parts.append(self.copy_head.look_back.remember(hidden, embedded))
+        return Past(tokens, torch.cat(parts, dim=-1))
+
+    def logits(self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], past: Past) -> Float[Tensor, "b a v"]:
+        """Scores of the next token, for states that have read so many tokens."""
+        scores = hidden @ self.embed.weight.T if self.head is None else self.head(hidden)
+        if self.copy_head is not None:
+            scores = self.copy_head(hidden, visible, past.tokens, past.memory[..., self._id_memory :], scores)
+        return scores
+
+    def all_logits(self, tokens: Int[Tensor, "b t"], ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t v"]:
+        """Scores of the token after every token."""
+        hidden = self(tokens, ids)
+        visible = torch.arange(1, tokens.shape[1] + 1, device=tokens.device).expand_as(tokens)
+        return self.logits(hidden, visible, self.past(hidden, tokens))
+
+    def choose_ids(
+        self,
+        hidden: Float[Tensor, "b a w"],
+        tokens: Int[Tensor, "b a"],
+        visible: Int[Tensor, "b a"],
+        past: Past,
+        reachable: tuple[Int[Tensor, "b moves t"], ...],
+        reserved: Int[Tensor, "b g"],
+    ) -> list[IdChoice]:
+        """Per level, how likely each ID is for `tokens`, about to be written after the states `hidden`."""
+        if self.position_head is None:
+            raise BadInput("the model has no position head")
+        memory = past.memory[..., : self._id_memory]
+        choices = self.position_head(Steps(hidden, self.embed(tokens), visible, memory, reachable, reserved))
+        last = self.largest_id
+        return choices if last is None else [choice.up_to(last) for choice in choices]
+
+    def check_ids(self, ids: Int[Tensor, "b g t"]) -> None:
+        """Refuse IDs that a table has no entry for.  Waits for the device."""
+        last, largest = self.largest_id, int(ids.max())
+        if last is not None and int(ids.min()) < 0:
+            raise BadInput(f"position ID {int(ids.min())} is below the table, which begins at 0")
+        if last is not None and largest > last:
+            raise BadInput(f"position ID {largest} is beyond the table, which ends at {last}: raise max_id")
+
+
+def build_model(
+    config: ModelConfig,
+    vocab_size: int,
+    seed: int,
+    level_sizes: tuple[int, ...] = (0,),
+    max_id: int = 0,
+    device: str = "cpu",
+) -> Model:
+    """A model with fresh weights that depend on the seed and on nothing else."""
+    with torch.device("meta"):  # the constructors' own random weights would touch the global generator
+        model = config.build(vocab_size, level_sizes, max_id)
+    model.to_empty(device="cpu")
+    initialise(model, seed)
+    return model.to(device)
+
+
+def initialise(model: Model, seed: int) -> None:
+    """Matrices and embeddings N(0, .02), projections back into the stream smaller by sqrt(2 layers)."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            into_stream = name.endswith(".out")
+            std = 0.02 / (2 * model.config.layers) ** 0.5 if into_stream else 0.02
+            nn.init.normal_(module.weight, std=std, generator=generator(seed, f"init/{name}"))
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.RNNBase):
+            for part, parameter in module.named_parameters():
+                bound = module.hidden_size**-0.5  # as torch does by itself
+                nn.init.uniform_(parameter, -bound, bound, generator=generator(seed, f"init/{name}.{part}"))
+        elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
+            nn.init.ones_(module.weight)
+            if isinstance(module, nn.LayerNorm):
+                nn.init.zeros_(module.bias)
+        elif hasattr(module, "initialise"):
+            module.initialise()
+        elif any(True for _ in module.parameters(recurse=False)):
+            raise BadInput(f"{type(module).__name__} has parameters but no `initialise`")

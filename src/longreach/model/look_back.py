@@ -1,0 +1,62 @@
+"""A state looks back at everything read: by itself a head, and a part of others."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+_SLOPE = 0.2
+"""At the start, of the growth of scores with the logarithm of the number of tokens."""
+
+
+class LookBack(nn.Module):
+    """How much each token read matters to a state, by products of what was learned of both."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(2 * width, width)
+        self.slope = nn.Parameter(torch.full((), _SLOPE))
+
+    def initialise(self) -> None:
+        nn.init.constant_(self.slope, _SLOPE)
+
+    def remember(self, hidden: Float[Tensor, "b t w"], tokens: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
+        """What later states will look at, from states and token embeddings."""
+        return self.key(torch.cat([hidden, tokens], dim=-1))  # type: ignore[no-any-return]
+
+    def forward(
+        self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], memory: Float[Tensor, "b t w"]
+    ) -> Float[Tensor, "b a t"]:
+        """Log-weights; minus infinity for what has not been read."""
+        scores = (self.query(hidden) @ memory.transpose(1, 2)).float() / self.width**0.5
+        growth = 1 + self.slope * visible.float().log()
+        unseen = torch.arange(memory.shape[1], device=memory.device) >= visible[..., None]
+        return (scores * growth[..., None]).masked_fill(unseen, -torch.inf).log_softmax(-1)  # type: ignore[no-any-return]
+
+
+class CopyHead(nn.Module):
+    """Say a token of the vocabulary, or one that was read (See et al., ACL 2017): a gate mixes the two."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.look_back = LookBack(width)
+        self.gate = nn.Linear(width, 1)
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "b a w"],
+        visible: Int[Tensor, "b a"],
+        tokens: Int[Tensor, "b t"],
+        memory: Float[Tensor, "b t w"],
+        logits: Float[Tensor, "b a v"],
+    ) -> Float[Tensor, "b a v"]:
+        """Log-probabilities of the mixture; `logits` are the vocabulary's alone."""
+        weights = self.look_back(hidden, visible, memory).exp()
+        read = tokens[:, None].expand_as(weights)
+        copied = torch.zeros(logits.shape, device=logits.device).scatter_add(2, read, weights)
+        gate = self.gate(hidden).float()
+        tiny = torch.finfo(torch.float32).tiny
+        from_past = copied.clamp(min=tiny).log() + torch.nn.functional.logsigmoid(gate)
+        from_vocabulary = logits.float().log_softmax(-1) + torch.nn.functional.logsigmoid(-gate)
+        return torch.logaddexp(from_past, from_vocabulary)

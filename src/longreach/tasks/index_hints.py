@@ -1,0 +1,163 @@
+"""Index hints: position IDs written out as tokens, in front of the tokens that carry them."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from longreach.errors import BadInput
+from longreach.registry import register
+from longreach.relabelling import increasing, within_prompt
+from longreach.seeding import Draws, stream
+from longreach.tasks.base import Sample, Task
+
+
+@register("task", "index_hints")
+@dataclass(frozen=True, kw_only=True)
+class IndexHints(Task):
+    """Any task with a coupling, each token with a hint in front.  #2 1 #5 0 #0 =  ->  #2 1 #5 1 #0 .
+
+    Index hints (Zhou et al., ICLR 2024) let a plain transformer read from the tokens where it is: what coupled IDs tell
+    the encoding, hints tell the embedding, and the model writes them as it would any token.  A hint names the
+    published coupled ID of its token, one for each level that grows; `#0` stands for the reserved ID and before tokens
+    that are drawn.  The numbers are a random increasing choice among all hints, so that training shows every one: ours;
+    the authors use consecutive ones from a random start.  Every answer token has its hints, and they count as answer.
+    """
+
+    of: Task
+    """The task that gets hints."""
+    num_hints: int = 1000
+    """Hints that there are, besides #0."""
+
+    def __post_init__(self) -> None:
+        if not any(level.grows for level in self.of.coupling_levels):
+            raise BadInput(f"index_hints needs a task with a coupling that grows, which {self.of.name} has not")
+        if self.num_hints < 1:
+            raise BadInput(f"index_hints.num_hints must be at least 1, got {self.num_hints}")
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        return (*self.of.vocabulary, *(f"#{number}" for number in range(self.num_hints + 1)))
+
+    @property
+    def stop_token(self) -> int | None:
+        return self.of.stop_token
+
+    @property
+    def has_given(self) -> bool:
+        return self.of.has_given
+
+    def check_length(self, length: int) -> None:
+        self.of.check_length(length)
+        numbers = torch.arange(16)
+        sample = self.of.sample(torch.full_like(numbers, length), stream(0, "look", numbers), length)
+        used = int(self._ids(sample).max())
+        if used > self.num_hints:
+            raise BadInput(f"index_hints: length {length} needs {used} hints, num_hints is {self.num_hints}")
+
+    def max_tokens(self, length: int) -> int:
+        return self._stride * self.of.max_tokens(length)
+
+    def max_answer(self, length: int) -> int:
+        return self._stride * self.of.max_answer(length)
+
+    def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
+        plain = self.of.sample(length, draws, max_length)
+        in_prompt = torch.arange(plain.tokens.shape[1], device=length.device) < plain.prompt_tokens[:, None]
+        hints = []
+        for number, ids in enumerate(self._ids(plain).unbind(1)):
+            drawn = draws.child(f"hints {number}")
+            hints.append(within_prompt(increasing, ids, in_prompt, self.num_hints, drawn))
+        return self._with_hints(plain, torch.stack(hints, dim=1))
+
+    def solve(self, sample: Sample, row: int) -> list[int]:
+        if not (self.of.coupling_by_rule or sample.hidden):
+            raise BadInput(f"index_hints: the hints of an answer of {self.of.name} depend on the answer")
+        plain = self._without_hints(sample.rows(row, row + 1))
+        start, ids = int(plain.prompt_tokens[0]), self._ids(plain)[0]
+        answer = []
+        for number, token in enumerate(self.of.solve(plain, 0)):
+            for level, of_level in enumerate(ids.tolist()):
+                known = {of_level[at]: int(sample.tokens[row, at * self._stride + level]) for at in range(start)}
+                top = max(known)
+                wanted = of_level[start + number]
+                answer.append(known[wanted] if wanted in known else known[top] + wanted - top if wanted else self._zero)
+            answer.append(token)
+        return answer
+
+    def sparsity(self, length: int) -> int:
+        return self.of.sparsity(length) + 1
+
+    def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
+        """A token needs what it needs without hints.  Its hint needs the same, and the hint it repeats."""
+        plain = self._without_hints(sample)
+        needs, ids = self.of.depends_on(plain), self._ids(plain)
+        b, t = plain.tokens.shape
+        index = torch.arange(t, device=sample.tokens.device)
+        in_prompt = index < plain.prompt_tokens[:, None]
+        predicted = needs.any(2)
+        found = torch.zeros(b, t, self._stride, t, self._stride, dtype=torch.bool, device=sample.tokens.device)
+        found[:, :, :, :, -1] = needs[:, :, None]
+        for level, one in enumerate(ids.unbind(1)):
+            top = one.masked_fill(~in_prompt, 0).amax(1, keepdim=True)
+            repeated = one.minimum(top)  # beyond the prompt hints go on counting from the largest
+            first = (repeated[:, :, None] == one[:, None, :]).int().argmax(2)
+            source = (first[:, :, None] == index) & (repeated > 0)[:, :, None] & predicted[:, :, None]
+            found[:, :, level, :, level] = source
+        return found.view(b, t * self._stride, t * self._stride)
+
+    def redraw(self, sample: Sample, draws: Draws) -> Sample:
+        hints = sample.tokens.view(len(sample.tokens), -1, self._stride)[:, :, :-1].transpose(1, 2)
+        again = self.of.redraw(self._without_hints(sample), draws)
+        return self._with_hints(again, (hints - self._zero).clamp(min=0))
+
+    def parse(self, text: str) -> list[int]:
+        """A prompt without hints, which are counted from 1."""
+        plain = self.of.prompt(self.of.parse(text), 1)
+        hinted = self._with_hints(plain, self._ids(plain))
+        return hinted.tokens[0, : int(hinted.prompt_tokens[0])].tolist()
+
+    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
+        return self.of.prompt_length(prompt_tokens // self._stride)
+
+    @property
+    def _stride(self) -> int:
+        """A token and its hints."""
+        return 1 + sum(level.grows for level in self.of.coupling_levels)
+
+    @property
+    def _zero(self) -> int:
+        """The token #0."""
+        return len(self.of.vocabulary)
+
+    def _ids(self, plain: Sample) -> Int[Tensor, "b levels t"]:
+        """At the levels that grow; reserved where a token is drawn, for its place would give the rest away."""
+        grows = [number for number, level in enumerate(self.of.coupling_levels) if level.grows]
+        return self.of.coupling(plain, "published")[:, grows].masked_fill(plain.given[:, None], 0)
+
+    def _with_hints(self, plain: Sample, hints: Int[Tensor, "b levels t"]) -> Sample:
+        stride, index = self._stride, torch.arange(plain.tokens.shape[1], device=plain.tokens.device)
+        inside = index < plain.num_tokens[:, None]
+        words = torch.where(inside[:, None], self._zero + hints, 0)
+        return Sample(
+            tokens=torch.cat([words, plain.tokens[:, None]], dim=1).transpose(1, 2).flatten(1),
+            answer=plain.answer.repeat_interleave(stride, dim=1),
+            given=plain.given.repeat_interleave(stride, dim=1),
+            length=plain.length,
+            num_tokens=plain.num_tokens * stride,
+            prompt_tokens=plain.prompt_tokens * stride,
+            hidden=plain.hidden,
+        )
+
+    def _without_hints(self, sample: Sample) -> Sample:
+        last = self._stride - 1
+        return replace(
+            sample,
+            tokens=sample.tokens[:, last :: self._stride],
+            answer=sample.answer[:, last :: self._stride],
+            given=sample.given[:, last :: self._stride],
+            num_tokens=sample.num_tokens // self._stride,
+            prompt_tokens=sample.prompt_tokens // self._stride,
+        )
