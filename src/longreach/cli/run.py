@@ -4,8 +4,6 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,7 +17,7 @@ from longreach.evaluate import EvalConfig
 from longreach.model import TransformerConfig
 from longreach.registry import nearest
 from longreach.report import THRESHOLDS, load_results, score_table, write_report
-from longreach.runs import Recipe, RunFolder, check, choose_device, execute, gather_info, load_recipe, run_together
+from longreach.runs import Recipe, RunFolder, check, choose_device, execute, gather_info, load_recipe
 from longreach.train import OptimizerConfig, TrainConfig
 
 INTERRUPTED = 130
@@ -38,7 +36,6 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--only", metavar="VARIANTS", help="run only these variants, such as counting,aligned")
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
-    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="runs that share the device (default: 1)")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and no progress")
     parser.set_defaults(verb=run, takes_settings=True)
@@ -49,8 +46,6 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     device = choose_device(args.device)
     if args.threads < 0:
         raise BadInput(f"--threads must not be negative, got {args.threads}")
-    if args.at_once < 1:
-        raise BadInput(f"--at-once must be at least 1, got {args.at_once}")
     if args.threads:
         torch.set_num_threads(args.threads)
     folder = args.out or Path("runs") / recipe.name
@@ -59,21 +54,13 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if recipe.about and not args.json:
         say.print(recipe.about, markup=False, highlight=False)
     with watch(say, quiet=args.json) as observer:
-
-        def job(variant: str, seed: int, run_folder: RunFolder) -> Callable[[Callable[[], bool]], bool]:
+        for variant, seed, run_folder in todo:
             info = gather_info(recipe.name, recipe.title, variant, seed, device)
-
-            def start(over: Callable[[], bool]) -> bool:
-                watched = replace(observer, should_stop=lambda: observer.should_stop() or over())
-                return execute(recipe.variants[variant], run_folder, info, device, args.resume, watched)
-
-            return start
-
-        if not run_together([job(*one) for one in todo], args.at_once, device):
-            command = shlex.join(["longreach", *sys.argv[1:]])
-            resume = command if args.resume else f"{command} --resume"
-            say.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
-            return INTERRUPTED
+            if not execute(recipe.variants[variant], run_folder, info, device, args.resume, observer):
+                command = shlex.join(["longreach", *sys.argv[1:]])
+                resume = command if args.resume else f"{command} --resume"
+                say.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
+                return INTERRUPTED
     # everything that is finished below the folder, in the recipe's order: earlier starts may have left more
     order = list(recipe.variants)
     results = load_results([folder])[0]

@@ -13,7 +13,6 @@ from longreach.decode.sampling import Sampling
 from longreach.errors import BadInput
 from longreach.model import RESERVED, Model, Past, prompt_ladders
 from longreach.positions.ids import IdPolicy
-from longreach.recording import record
 from longreach.seeding import Draws
 from longreach.tasks import Sample, Task
 
@@ -123,7 +122,7 @@ class _Writing:
                 self.read()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with record(graph):
+        with torch.cuda.graph(graph):
             self.write(None)
             self.read()
         for step in range(warm_up, self.budget):

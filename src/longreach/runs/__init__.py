@@ -3,7 +3,6 @@
 from longreach.runs.execute import Observer, check, choose_device, execute, load_model
 from longreach.runs.folder import RunFolder, RunInfo, find_runs, gather_info
 from longreach.runs.recipe import Recipe, RunConfig, find_recipe, load_recipe, parse_recipe, shipped_recipes
-from longreach.runs.together import run_together
 
 __all__ = [
     "Observer",
@@ -20,6 +19,5 @@ __all__ = [
     "load_model",
     "load_recipe",
     "parse_recipe",
-    "run_together",
     "shipped_recipes",
 ]

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from longreach.model import Model
 from longreach.objective import ObjectiveConfig, answer_loss, id_targets, token_targets
-from longreach.recording import record
 from longreach.train.optimizer import OptimizerConfig, learning_rate
 from longreach.train.stream import TrainingStream
 
@@ -114,5 +113,5 @@ class Stepper:
                 tensor.zero_() if fresh else tensor.copy_(moments[index])
         self.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
-        with record(self.graph):
+        with torch.cuda.graph(self.graph):
             self.result = self._compute()
