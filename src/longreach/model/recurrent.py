@@ -56,8 +56,8 @@ class Recurrent(Model):
 class RecurrentCache(Cache):
     """The states after the tokens read so far, and no keys or values."""
 
-    states: Float[Tensor, "layers b w"] = field(kw_only=True)
-    written: Float[Tensor, "layers b t w"] = field(kw_only=True)
+    states: Float[Tensor, "units b w"] = field(kw_only=True)
+    written: Float[Tensor, "units b t w"] = field(kw_only=True)
     """After each of the last tokens, padding included."""
 
     def advance(self, counts: Int[Tensor, "b"]) -> None:

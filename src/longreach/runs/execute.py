@@ -98,7 +98,7 @@ def _refuse_ignored(config: RunConfig, model: Model, predicted: bool) -> None:
         raise BadInput("train.objective.dependency_weight needs model.dependency_head")
     if model.dependency_head is not None:
         config.task.depends_on(_look(config.task, min(legal_lengths(config.task, config.train.lengths))))
-    if not model.reads_ids and not isinstance(ids, Sequential):
+    if not model.reads_ids and type(ids) is not Sequential:
         raise BadInput(f"model {config.model.name} reads no position IDs, so ids {ids.name} would make no difference")
 
 

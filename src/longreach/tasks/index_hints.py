@@ -17,7 +17,7 @@ from longreach.tasks.base import Sample, Task
 @register("task", "index_hints")
 @dataclass(frozen=True, kw_only=True)
 class IndexHints(Task):
-    """Any task with a coupling, each token with a hint in front.  #2 1 #5 0 #0 =  ->  #2 1 #5 1 #0 .
+    """Any task with a coupling, each token with a hint in front.  #4 1 #7 0 #8 ; #2 =  ->  #4 1 #7 1 #0 .
 
     Index hints (Zhou et al., ICLR 2024) let a plain transformer read from the tokens where it is: what coupled IDs tell
     the encoding, hints tell the embedding, and the model writes them as it would any token.  A hint names the

@@ -1,0 +1,202 @@
+"""What predicted IDs are compared with: a recurrent net, a copying head, supervision without feedback, index hints."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers import TINY, draw, execute_in
+
+from longreach.api import (
+    Addition,
+    EvalConfig,
+    IndexHints,
+    Lengths,
+    ObjectiveConfig,
+    OptimizerConfig,
+    ParityScratchpad,
+    Planted,
+    Pose,
+    RecurrentConfig,
+    RunConfig,
+    Sequential,
+    Span,
+    SparseParity,
+    Tape,
+    TrainConfig,
+    VariableAssignment,
+    build_model,
+)
+from longreach.decode import generate
+from longreach.errors import BadInput
+from longreach.evaluate.look_inside import Truth, look_inside
+from longreach.objective import answer_loss, token_targets
+from longreach.runs import check
+
+GRU = RecurrentConfig(layers=2, width=32)
+COPYING = replace(TINY, copy_head=True)
+POINTING = replace(TINY, dependency_head=True)
+ASSIGNMENT = VariableAssignment(num_names=40, hops=Span(1, 3), name_tokens=2)
+
+
+def _decisive(config, task):
+    """A model whose choices are clear: near-ties would hide or feign differences."""
+    model = build_model(config, len(task.vocabulary), 5).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.startswith(("head", "copy_head", "dependency_head")) and parameter.dim() > 1:
+                parameter.mul_(40)
+    return model
+
+
+@pytest.mark.parametrize("config", [GRU, replace(GRU, tie_embeddings=True), COPYING, POINTING], ids=str)
+@pytest.mark.parametrize("task", [ParityScratchpad(), ASSIGNMENT, SparseParity(k=Span(1, 3))], ids=str)
+def test_cached_equals_uncached_and_batched_equals_one_by_one(config, task):
+    model = _decisive(config, task)
+    sample = draw(task, [6, 10, 8, 14])  # ragged prompts
+    cached = generate(model, task, Sequential(), sample)
+    assert torch.equal(cached.tokens, generate(model, task, Sequential(), sample, use_cache=False).tokens)
+    for row in range(4):
+        alone = generate(model, task, Sequential(), sample.rows(row, row + 1))
+        assert torch.equal(alone.tokens[0], cached.tokens[row])
+
+
+def test_a_recurrent_net_reads_one_token_at_a_time_and_no_ids():
+    model = build_model(GRU, 9, 0).eval()
+    tokens = torch.randint(0, 9, (2, 7), generator=torch.Generator().manual_seed(0))
+    ids = torch.arange(7).expand(2, 1, 7)
+    whole = model(tokens, ids)
+    cache = model.new_cache(2, 7)
+    steps = []
+    for at in range(7):
+        steps.append(model(tokens[:, at : at + 1], ids[:, :, at : at + 1], cache))
+        cache.advance(torch.tensor([1, 1]))
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole)
+    assert torch.equal(model(tokens, 5 * ids), whole)
+
+
+def test_a_copying_head_mixes_the_vocabulary_with_what_was_read():
+    model = _decisive(COPYING, ParityScratchpad())
+    tokens = torch.tensor([[2, 3, 3, 1, 2]])
+    ids = torch.arange(5).expand(1, 1, 5)
+    hidden = model(tokens, ids)
+    found = model.all_logits(tokens, ids).exp()
+    torch.testing.assert_close(found.sum(-1), torch.ones(1, 5))
+    past = model.past(hidden, tokens)
+    for at in range(5):
+        state = hidden[0, at]
+        gate = model.copy_head.gate(state).sigmoid()
+        growth = 1 + model.copy_head.look_back.slope * torch.tensor(at + 1.0).log()
+        products = past.memory[0, : at + 1] @ model.copy_head.look_back.query(state) / 32**0.5
+        weights = (growth * products).softmax(0)
+        expected = (1 - gate) * model.head(state).softmax(0)
+        for earlier in range(at + 1):
+            expected[tokens[0, earlier]] += gate[0] * weights[earlier]
+        torch.testing.assert_close(found[0, at], expected)
+
+
+def test_the_loss_of_a_dependency_head_is_the_cross_entropy_to_what_is_needed():
+    model = _decisive(POINTING, ASSIGNMENT)
+    sample = draw(ASSIGNMENT, [6, 9])
+    ids = Sequential().evaluation_ids(ASSIGNMENT, sample)
+    needs = ASSIGNMENT.depends_on(sample)
+    losses = answer_loss(model, sample, ids, depends_on=needs)
+    hidden = model(sample.tokens, ids)
+    keys = model.dependency_head.remember(hidden, model.embed(sample.tokens))
+    expected = 0.0
+    for row, at in token_targets(sample).nonzero().tolist():
+        log_weights = model.dependency_head(hidden[row, at][None, None], torch.tensor([[at + 1]]), keys[row][None])
+        expected -= log_weights[0, 0][needs[row, at + 1]].mean()
+    torch.testing.assert_close(losses.dependency, expected)
+    plain = answer_loss(build_model(TINY, len(ASSIGNMENT.vocabulary), 5), sample, ids)
+    assert plain.dependency == 0
+    with pytest.raises(ValueError, match="needs the task's depends_on"):
+        answer_loss(model, sample, ids)
+
+
+CONFIG = RunConfig(
+    task=ParityScratchpad(),
+    model=TINY,
+    train=TrainConfig(lengths=Span(1, 5), steps=4, batch_size=8, log_every=2, optimizer=OptimizerConfig(warmup=2)),
+    evaluate=EvalConfig(lengths=Lengths((5, 8)), samples=4, free_samples=4),
+)
+
+
+@pytest.mark.parametrize("model", [GRU, COPYING, POINTING], ids=str)
+def test_a_run_with_it_trains_tests_and_logs(tmp_path, model):
+    folder = execute_in(tmp_path / "run", replace(CONFIG, model=model))
+    assert {score.metric for score in folder.scores()} >= {"token_em_tf", "token_em_free"}
+    logged = (folder.path / "metrics.jsonl").read_text()
+    assert ("dependency_loss" in logged) == (model is POINTING)
+    assert folder.config().model == model
+
+
+def test_the_weight_of_the_dependency_loss_counts(tmp_path):
+    def losses(weight):
+        train = replace(CONFIG.train, objective=ObjectiveConfig(dependency_weight=weight))
+        folder = execute_in(tmp_path / str(weight), replace(CONFIG, model=POINTING, train=train))
+        return (folder.path / "metrics.jsonl").read_text()
+
+    assert losses(1.0) != losses(5.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"model": GRU, "ids": Pose(max_id=90)}, "reads no position IDs"),
+        ({"train": replace(CONFIG.train, objective=ObjectiveConfig(dependency_weight=2.0))}, "needs model.dependency_"),
+        ({"task": IndexHints(of=ParityScratchpad(), num_hints=3)}, "needs 7 hints, num_hints is 3"),
+    ],
+    ids=str,
+)
+def test_what_would_make_no_difference_is_refused(change, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        check(replace(CONFIG, **change))
+
+
+def test_a_recurrent_net_has_no_attention_to_look_at():
+    task, policy = ParityScratchpad(), Sequential()
+    sample = draw(task, [5])
+    with pytest.raises(BadInput, match="has no attention"):
+        look_inside(_decisive(GRU, task), task, policy, sample, Truth.of_sample(task, policy, sample))
+
+
+def test_hints_name_the_coupled_ids_and_the_answer_repeats_them():
+    task = IndexHints(of=ParityScratchpad(), num_hints=30)
+    sample = draw(task, [3, 5])
+    size = int(sample.num_tokens[0])
+    words = task.words(sample.tokens[0, :size].tolist())
+    assert words[1::2] == task.of.words(draw(task.of, [3, 5]).tokens[0, : size // 2].tolist())
+    start = int(sample.prompt_tokens[0])
+    in_prompt, in_answer = words[:start:2], words[start::2]
+    assert in_answer[-1] == "#0"  # the stop token stands nowhere
+    assert in_answer[:-1] == in_prompt[:3]
+    numbers = [int(hint[1:]) for hint in in_answer[:-1]]
+    assert numbers == sorted(set(numbers))
+    many = draw(task, [3] * 2000)
+    assert set(range(task._zero, task._zero + 31)) <= set(many.tokens[:, 0:10:2].flatten().tolist()) | {task._zero}
+
+
+def test_no_hint_tells_where_a_drawn_move_leads():
+    task = IndexHints(of=Tape(), num_hints=30)
+    sample = draw(task, [6] * 20)
+    before_given = sample.given & (sample.tokens >= task._zero)
+    assert before_given.any()
+    assert (sample.tokens[before_given] == task._zero).all()
+    predicted = sample.answer & ~sample.given & (sample.tokens >= task._zero)
+    assert (sample.tokens[predicted] > task._zero).all()
+
+
+def test_a_typed_prompt_gets_hints_and_known_answers_only():
+    parity = IndexHints(of=ParityScratchpad(), num_hints=30)
+    tokens = parity.parse("1 0 1")
+    assert parity.words(tokens)[:6] == ["#2", "1", "#3", "0", "#4", "1"]
+    answer = parity.solve(parity.prompt(tokens, 8), 0)
+    assert parity.words(answer) == ["#2", "1", "#3", "1", "#4", "0", "#0", "."]
+    assignment = IndexHints(of=ASSIGNMENT, num_hints=30)
+    prompt = assignment.prompt(assignment.parse("a a b b ? a a"), 8)
+    with pytest.raises(BadInput, match="depend on the answer"):
+        assignment.solve(prompt, 0)
+    with pytest.raises(BadInput, match="index_hints needs a task with a coupling"):
+        IndexHints(of=Planted())
+    with pytest.raises(BadInput, match="num_hints must be at least 1"):
+        IndexHints(of=Addition(), num_hints=0)
