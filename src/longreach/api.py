@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from longreach.attention import AttentionConfig, ScaledSoftmaxConfig, Softmax
+from longreach.attention import AttentionConfig, ScaledSoftmaxConfig, Softmax, TopKConfig
 from longreach.decode import Sampling, generate
 from longreach.evaluate import EvalConfig, Score, evaluate, reach
 from longreach.model import (
@@ -88,6 +88,7 @@ __all__ = [
     "TableConfig",
     "Tape",
     "Task",
+    "TopKConfig",
     "TrainConfig",
     "Transformer",
     "TransformerConfig",

@@ -4,13 +4,14 @@ import math
 
 import pytest
 import torch
+from catalogue import label
 
-from longreach.api import ScaledSoftmaxConfig, Softmax, TransformerConfig, build_model
+from longreach.api import ScaledSoftmaxConfig, Softmax, TopKConfig, TransformerConfig, build_model
 from longreach.attention import Attention
 from longreach.positions.encodings import Shape
 
 
-def _naive(q, k, v, scale, bias=None):
+def _naive(q, k, v, scale, bias=None, keep=None):
     """Loops over everything; query i sees keys up to i."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
@@ -20,12 +21,14 @@ def _naive(q, k, v, scale, bias=None):
                 scores = scores * scale(h, i + 1)
                 if bias is not None:
                     scores = scores + bias[b, h, i, : i + 1]
+                if keep is not None and i >= keep:
+                    scores[scores < scores.sort(descending=True).values[keep - 1]] = -math.inf
                 out[b, h, i] = scores.softmax(0) @ v[b, h, : i + 1]
     return out
 
 
 @pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("config", [Softmax(), ScaledSoftmaxConfig(start=0.7)], ids=["softmax", "scaled"])
+@pytest.mark.parametrize("config", [Softmax(), ScaledSoftmaxConfig(start=0.7), TopKConfig(keep=3)], ids=label)
 def test_attention_is_the_formula(config, with_bias):
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 7, 8, generator=generator, dtype=torch.float64) for _ in range(3))
@@ -39,10 +42,10 @@ def test_attention_is_the_formula(config, with_bias):
         scale = lambda h, n: 1.0  # noqa: E731
     visible = torch.arange(1, 8)[None]
     found = attention(q, k, v, visible, None, bias)
-    torch.testing.assert_close(found, _naive(q, k, v, scale, bias), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found, _naive(q, k, v, scale, bias, getattr(config, "keep", None)), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("attention", [Softmax(), ScaledSoftmaxConfig()], ids=["softmax", "scaled"])
+@pytest.mark.parametrize("attention", [Softmax(), ScaledSoftmaxConfig(), TopKConfig(keep=3)], ids=label)
 def test_padding_on_the_right_and_later_tokens_change_nothing(attention):
     model = build_model(TransformerConfig(layers=2, width=32, heads=2, attention=attention), 9, 0).eval()
     tokens = torch.randint(1, 9, (1, 10), generator=torch.Generator().manual_seed(0))
@@ -63,3 +66,25 @@ def test_every_earlier_token_is_reachable_whatever_the_ids():
     model(tokens, ids)[0, -1].sum().backward()
     gradient = torch.autograd.grad(model(tokens, ids)[0, -1, 0], embedded[-1])[0]
     assert (gradient.abs().sum(-1) > 0).all()
+
+
+def test_queries_in_parts_are_queries_at_once(monkeypatch):
+    model = build_model(TransformerConfig(layers=1, width=32, heads=2, attention=TopKConfig(keep=3)), 9, 0).eval()
+    tokens = torch.randint(1, 9, (2, 10), generator=torch.Generator().manual_seed(0))
+    ids = torch.arange(10).expand(2, 1, 10)
+    whole = model(tokens, ids)
+    monkeypatch.setattr("longreach.attention.explicit._SCORES", 100)
+    torch.testing.assert_close(model(tokens, ids), whole)
+
+
+def test_a_crowd_cannot_dilute_the_few_largest_scores():
+    """Ten thousand keys a little below the best three: they are as good as absent."""
+    attention = TopKConfig(keep=3).build(Shape(8, 1, (0,), 0))
+    k = torch.zeros(1, 1, 10_000, 8)
+    k[:, :, 5:8, 0] = 1.0
+    v = torch.zeros(1, 1, 10_000, 1).index_fill(2, torch.arange(5, 8), 1.0)
+    q = torch.ones(1, 1, 1, 8)
+    seen = torch.ones(1, 1, 1, 10_000, dtype=torch.bool)
+    with torch.no_grad():
+        mixed = attention(q, k, v.expand(-1, -1, -1, 8), torch.tensor([[10_000]]), seen, None)
+    assert torch.equal(mixed, torch.ones_like(mixed))

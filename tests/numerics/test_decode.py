@@ -22,6 +22,7 @@ from longreach.api import (
     Softmax,
     Span,
     SparseParity,
+    TopKConfig,
     TrainConfig,
     VariableAssignment,
     build_model,
@@ -33,7 +34,7 @@ from longreach.evaluate import judge, run_free
 from longreach.train import Hooks, TrainingStream, build_optimizer, train
 
 ENCODINGS = [NoEncoding(), LearnedConfig(max_id=90), SinusoidalConfig(), RopeConfig(), RopeConfig(fraction=0.5)]
-ATTENTIONS = [Softmax(), ScaledSoftmaxConfig()]
+ATTENTIONS = [Softmax(), ScaledSoftmaxConfig(), TopKConfig(keep=4)]
 JOBS = [
     (ParityScratchpad(), Coupled(max_id=90)),
     (ParityScratchpad(), Sequential()),

@@ -19,6 +19,10 @@ class Attention(nn.Module):
         """Queries, given how many keys each of them sees."""
         return q
 
+    def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        """By what values are mixed; a score of minus infinity is a key that must not be seen."""
+        return scores.softmax(-1)
+
     def forward(
         self,
         q: Float[Tensor, "b h q d"],

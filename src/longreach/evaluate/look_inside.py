@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.attention import Attention
+from longreach.attention import Attention, ExplicitAttention
 from longreach.decode import answers, generate
 from longreach.errors import BadInput
 from longreach.model import RESERVED, IdChoice, Model, Past
@@ -230,14 +230,14 @@ def attention_weights(
     bias: Float[Tensor, "b h q k"] | None,
 ) -> Float[Tensor, "b h q k"]:
     """By what `mix` weighs the values, given the same arguments."""
-    if type(mix).forward is not Attention.forward:
+    if type(mix).forward not in (Attention.forward, ExplicitAttention.forward):
         raise BadInput(f"{type(mix).__name__} mixes values in a way of its own: its weights are not known")
     scores: Tensor = (mix.rescale(q, visible) @ k.transpose(2, 3)).float() / q.shape[-1] ** 0.5
     if bias is not None:
         scores = scores + bias
     if mask is None:
         mask = torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device).tril()
-    return scores.masked_fill(~mask, -torch.inf).softmax(-1)
+    return mix.weigh(scores.masked_fill(~mask, -torch.inf))
 
 
 def sharing(ids: Int[Tensor, "g t"], index: int, growing: Bool[Tensor, "g"]) -> list[int]:

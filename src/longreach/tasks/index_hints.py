@@ -134,8 +134,9 @@ class IndexHints(Task):
 
     def _ids(self, plain: Sample) -> Int[Tensor, "b levels t"]:
         """At the levels that grow; reserved where a token is drawn, for its place would give the rest away."""
-        grows = [number for number, level in enumerate(self.of.coupling_levels) if level.grows]
-        return self.of.coupling(plain, "published")[:, grows].masked_fill(plain.given[:, None], 0)
+        ids = self.of.coupling(plain, "published")
+        growing = [ids[:, number] for number, level in enumerate(self.of.coupling_levels) if level.grows]
+        return torch.stack(growing, dim=1).masked_fill(plain.given[:, None], 0)
 
     def _with_hints(self, plain: Sample, hints: Int[Tensor, "b levels t"]) -> Sample:
         stride, index = self._stride, torch.arange(plain.tokens.shape[1], device=plain.tokens.device)
