@@ -20,6 +20,7 @@ from longreach.errors import BadInput
 from longreach.evaluate import Score
 from longreach.report import headline_groups, load_results, score_table, write_report
 from longreach.report.curves import Curve, Group, group
+from longreach.report.figures import styles
 from longreach.report.tables import reach_text
 
 CONFIG = RunConfig(
@@ -116,3 +117,13 @@ def test_unfinished_runs_are_named_not_dropped(tmp_path):
     results, unfinished = load_results([tmp_path])
     assert len(results) == 1
     assert unfinished == [f"{folder.path} is not finished"]
+
+
+def test_many_curves_can_be_told_apart():
+    names = ["pose-softmax", "pose", "oracle (one pass)", "oracle-softmax (one pass)", *map(str, range(12))]
+    found = styles(names)
+    assert list(found) == names
+    assert len({tuple(style.values()) for style in found.values()}) == len(names)
+    assert found["pose"]["color"] == found["pose-softmax"]["color"] != found["oracle (one pass)"]["color"]
+    assert found["oracle (one pass)"]["color"] == found["oracle-softmax (one pass)"]["color"]
+    assert found["pose"]["linestyle"] == "-" != found["pose-softmax"]["linestyle"]

@@ -3,7 +3,9 @@
 import io
 import math
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -15,6 +17,26 @@ from longreach.report.tables import METRIC_NAMES
 
 # Okabe and Ito's colours, which people with colour-blindness can tell apart
 _COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+_DASHES = ("-", "--", ":", "-.")
+_FEW = 6
+"""Curves whose names fit into the picture; those of more stand beside it."""
+
+Style = dict[str, Any]
+
+
+def styles(names: Sequence[str]) -> dict[str, Style]:
+    """A colour and a kind of line for each name.  `pose-softmax` has the colour of `pose`, and dashes."""
+    plain = {name: name.split(" (")[0] for name in names}
+    families: dict[str, list[str]] = {}
+    for name in names:
+        parents = [other for other in plain.values() if plain[name].startswith(f"{other}-")]
+        families.setdefault(min(parents, key=len, default=plain[name]), []).append(name)
+    found = {}
+    for number, members in enumerate(families.values()):
+        for member, name in enumerate(sorted(members, key=len)):  # the family's own name comes first
+            turn = member + 2 * (number // len(_COLOURS))  # when the colours are used up, other dashes
+            found[name] = {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _DASHES[turn % len(_DASHES)]}
+    return {name: found[name] for name in names}
 
 
 def length_figure(groups: list[Group], title: str) -> Figure:
@@ -26,8 +48,9 @@ def length_figure(groups: list[Group], title: str) -> Figure:
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, panel in zip(axes, panels, strict=True):
         shown = [group for group in groups if panel in ("", group.variant)]
-        for number, group in enumerate(shown):
-            _draw(axis, group, group.setting if varied else group.variant, _COLOURS[number % len(_COLOURS)])
+        drawn = {group.setting if varied else group.variant: group for group in shown}
+        for name, style in styles(list(drawn)).items():
+            _draw(axis, drawn[name], name, style)
         longest = max(group.trained_to for group in shown)
         axis.axvspan(axis.get_xlim()[0], longest, color="#000000", alpha=0.06, lw=0)
         axis.text(longest, 1.045, "trained up to here ", ha="right", va="bottom", fontsize=8, color="#555555")
@@ -38,7 +61,11 @@ def length_figure(groups: list[Group], title: str) -> Figure:
         axis.set(xlabel="length", ylim=(-0.03, 1.12), title=panel)
         axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
         axis.grid(alpha=0.25)
-        axis.legend(frameon=False, loc="best")
+        if len(drawn) <= _FEW:
+            axis.legend(frameon=False, loc="best")
+    if len(drawn) > _FEW:
+        figure.set_figwidth(figure.get_figwidth() + 2)
+        figure.legend(*axes[-1].get_legend_handles_labels(), frameon=False, loc="outside right center", handlelength=3)
     axes[0].set_ylabel(METRIC_NAMES[groups[0].metric])
     figure.suptitle("\n".join(textwrap.wrap(title, int(10 * figure.get_figwidth()))), fontsize=11)
     return figure
@@ -53,17 +80,18 @@ def errors_figure(results: list[Result]) -> Figure | None:
         return None
     figure = Figure(figsize=(11, 3.4), layout="constrained")
     accuracy, place, kind = figure.subplots(1, 3)
+    style = styles(variants)
     for group in id_curves:
-        _draw(accuracy, group, group.variant, _COLOURS[variants.index(group.variant) % len(_COLOURS)])
+        _draw(accuracy, group, group.variant, style[group.variant])
     accuracy.set(title="IDs right, given the true prefix", xlabel="length", xscale="log", ylim=(-0.03, 1.05))
     if id_curves:
         accuracy.legend(frameon=False, fontsize=7)
-    for number, (name, (_, by_place)) in enumerate(counts.items()):
+    for name, (_, by_place) in counts.items():
         total = sum(by_place)
         if total:
             share = [count / total for count in by_place]
             middle = [(tenth + 0.5) / TENTHS for tenth in range(TENTHS)]
-            place.plot(middle, share, marker="o", ms=3, lw=1.2, color=_COLOURS[number % len(_COLOURS)], label=name)
+            place.plot(middle, share, marker="o", ms=3, lw=1.2, label=name, **style[name])
     place.set(title="place of the first error", xlabel="share of the answer written", ylabel="share of wrong answers")
     shown = [name for name in variants if sum(counts[name][0].values())]
     token = [counts[name][0]["error_token_first"] / sum(counts[name][0].values()) for name in shown]
@@ -74,7 +102,13 @@ def errors_figure(results: list[Result]) -> Figure | None:
     kind.invert_yaxis()
     if shown:
         kind.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2)
-        place.legend(frameon=False, fontsize=7)
+        if len(shown) <= _FEW:
+            place.legend(frameon=False, fontsize=7)
+        else:  # below all, where there is room
+            figure.set_figheight(figure.get_figheight() + 0.6)
+            figure.legend(
+                *place.get_legend_handles_labels(), frameon=False, fontsize=7, loc="outside lower center", ncols=7
+            )
     return figure
 
 
@@ -96,16 +130,19 @@ def loss_figure(results: list[Result]) -> Figure:
     """Training loss by step, one line per run."""
     figure = Figure(figsize=(7, 3), layout="constrained")
     axis = figure.subplots()
-    variants = list(dict.fromkeys(result.variant for result in results))
+    style = styles(list(dict.fromkeys(result.variant for result in results)))
     for result in results:
         lines = [line for line in result.folder.metrics() if "loss" in line]
-        number = variants.index(result.variant)
         label = result.variant if result is next(r for r in results if r.variant == result.variant) else None
         loss = [max(line["loss"], 1e-8) for line in lines]
-        axis.plot([line["step"] for line in lines], loss, color=_COLOURS[number % len(_COLOURS)], lw=1, label=label)
+        axis.plot([line["step"] for line in lines], loss, lw=1, label=label, **style[result.variant])
     axis.set(xlabel="step", ylabel="training loss", yscale="log")
     axis.grid(alpha=0.25)
-    axis.legend(frameon=False)
+    if len(style) <= _FEW:
+        axis.legend(frameon=False)
+    else:
+        figure.set_figwidth(9)
+        figure.legend(frameon=False, fontsize=7, loc="outside right center", handlelength=3)
     return figure
 
 
@@ -142,9 +179,9 @@ def as_svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def _draw(axis: "matplotlib.axes.Axes", group: Group, label: str, colour: str) -> None:
-    middle = group.middle()
-    axis.plot(list(middle), list(middle.values()), color=colour, lw=2.2, marker="o", ms=4, label=label)
+def _draw(axis: "matplotlib.axes.Axes", group: Group, label: str, style: Style) -> None:
+    middle, colour = group.middle(), style["color"]
+    axis.plot(list(middle), list(middle.values()), lw=2.2, marker="o", ms=4, label=label, **style)
     if len(group.curves) == 1:
         bounds = [score.interval() for score in group.curves[0].scores]
         axis.fill_between(
