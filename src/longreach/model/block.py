@@ -9,13 +9,43 @@ from longreach.model.cache import Cache
 from longreach.positions.encodings import Rotation, rotate
 
 
+class IdHeads(nn.Module):
+    """Heads that look by position IDs alone: one query and one key for all tokens, which their IDs turn.
+
+    A head that looks by content too, trained among a few tokens, finds a better match among thousands: another token
+    whose content outweighs its ID.
+    """
+
+    def __init__(self, heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.ones(heads, head_dim))
+        self.key = nn.Parameter(torch.ones(heads, head_dim))
+
+    def initialise(self) -> None:
+        """All dimensions alike: turned by equal angles they match best, so that a head begins with equal IDs."""
+        nn.init.ones_(self.query)
+        nn.init.ones_(self.key)
+
+    def forward(
+        self, q: Float[Tensor, "b h t d"], k: Float[Tensor, "b h t d"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b h t d"]]:
+        """The same with the first heads' queries and keys replaced."""
+        return _replace_first(q, self.query), _replace_first(k, self.key)
+
+
+def _replace_first(x: Float[Tensor, "b h t d"], fixed: Float[Tensor, "n d"]) -> Float[Tensor, "b h t d"]:
+    constant = fixed.to(x.dtype)[None, :, None].expand(len(x), -1, x.shape[2], -1)
+    return torch.cat([constant, x[:, len(fixed) :]], dim=1)
+
+
 class SelfAttention(nn.Module):
     """Multi-head attention with one fused projection, laid out per head as query, key, value (as in GPT-NeoX)."""
 
-    def __init__(self, width: int, heads: int, eps: float, mix: Attention, norm: bool) -> None:
+    def __init__(self, width: int, heads: int, eps: float, mix: Attention, norm: bool, id_heads: int) -> None:
         super().__init__()
         self.heads = heads
         head_dim = width // heads
+        self.id_heads = IdHeads(id_heads, head_dim) if id_heads else None
         self.norm_q = nn.RMSNorm(head_dim, eps=eps) if norm else nn.Identity()
         self.norm_k = nn.RMSNorm(head_dim, eps=eps) if norm else nn.Identity()
         self.qkv = nn.Linear(width, 3 * width)
@@ -36,6 +66,8 @@ class SelfAttention(nn.Module):
         b, t, w = x.shape
         qkv = self.qkv(x).view(b, t, self.heads, 3 * w // self.heads).transpose(1, 2)
         q, k, v = qkv.chunk(3, dim=-1)  # [b, h, t, d] each
+        if self.id_heads is not None:
+            q, k = self.id_heads(q, k)
         q, k = rotate(self.norm_q(q), rotation), rotate(self.norm_k(k), rotation)
         if cache is not None and slots is not None:
             k, v = cache.write(layer, slots, k, v)
@@ -55,13 +87,21 @@ class FeedForward(nn.Module):
 
 class Block(nn.Module):
     def __init__(
-        self, width: int, heads: int, hidden: int, eps: float, parallel: bool, mix: Attention, norm: bool
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        eps: float,
+        parallel: bool,
+        mix: Attention,
+        norm: bool,
+        id_heads: int,
     ) -> None:
         super().__init__()
         self.parallel = parallel
         self.norm1 = nn.LayerNorm(width, eps=eps)
         self.norm2 = nn.LayerNorm(width, eps=eps)
-        self.attention = SelfAttention(width, heads, eps, mix, norm)
+        self.attention = SelfAttention(width, heads, eps, mix, norm, id_heads)
         self.feed_forward = FeedForward(width, hidden)
 
     def forward(self, x: Tensor, **context: object) -> Tensor:

@@ -29,6 +29,8 @@ class TransformerConfig(ModelConfig):
     """Attention and feed-forward net side by side (GPT-NeoX) instead of one after the other."""
     norm_queries_and_keys: bool = False
     """Normalise queries and keys within each head, so that scores grow by direction and not by length."""
+    id_heads: int = 0
+    """Heads of each layer that look by position IDs alone, whatever the tokens are.  Ours."""
     encoding: EncodingConfig = field(default_factory=RopeConfig)
     """How position IDs enter."""
     attention: AttentionConfig = field(default_factory=Softmax)
@@ -48,6 +50,8 @@ class TransformerConfig(ModelConfig):
                 raise ValueError(f"model.{name} must be at least 1, got {getattr(self, name)}")
         if self.width % self.heads:
             raise ValueError(f"model.width={self.width} does not split into {self.heads} heads")
+        if not 0 <= self.id_heads <= self.heads:
+            raise ValueError(f"model.id_heads must be in 0..{self.heads}, the number of heads, got {self.id_heads}")
 
     def build(self, vocab_size: int, level_sizes: tuple[int, ...], max_id: int) -> "Transformer":
         return Transformer(self, vocab_size, level_sizes, max_id)
@@ -73,6 +77,7 @@ class Transformer(Model):
                 config.parallel_residual,
                 config.attention.build(shape),
                 config.norm_queries_and_keys,
+                config.id_heads,
             )
             for _ in range(config.layers)
         )
