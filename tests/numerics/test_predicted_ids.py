@@ -37,7 +37,7 @@ from longreach.errors import BadInput
 from longreach.evaluate import judge, run_free
 from longreach.evaluate.exact_match import NEAR_TIE
 from longreach.model import IdChoice, Past
-from longreach.objective import answer_loss, id_targets, token_targets
+from longreach.objective import answer_loss, id_choices, id_targets, token_targets
 from longreach.positions.encodings import NoEncoding
 from longreach.registry import entries
 from longreach.train import Hooks, TrainingStream, build_optimizer, train
@@ -48,6 +48,7 @@ HEADS = [
     TableConfig(tied=True),
     PointerConfig(),
     PointerConfig(moves=2, see_token=False),
+    PointerConfig(kind_first=True),
 ]
 ENCODINGS = [NoEncoding(), LearnedConfig(), SinusoidalConfig(), RopeConfig(), RopeConfig(spectrum="random")]
 ENCODINGS += [LearnedRopeConfig(spectrum="random")]
@@ -155,6 +156,22 @@ def test_the_loss_is_that_of_one_step_at_a_time(task, head):
                 position -= choice.log_probability(ids[row : row + 1, level, at : at + 1])[0, 0]
     torch.testing.assert_close(losses.token, token)
     torch.testing.assert_close(losses.position, position)
+
+
+@pytest.mark.parametrize("head", [PointerConfig(), PointerConfig(normalise=False), PointerConfig(kind_first=True)])
+def test_gradients_are_finite_and_probabilities_add_up(head):
+    task = Tape(steps=Span(2, 6))
+    model = _model(task, head)
+    sample = draw(task, [6, 9])
+    ids = POLICY.training_ids(task, sample, stream(0, "ids", torch.arange(2)))
+    losses = answer_loss(model, sample, ids)
+    (losses.token + losses.position).backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.position_head.parameters())
+    hidden = model(sample.tokens[:, :-1], ids[:, :, :-1])
+    at = torch.arange(hidden.shape[1]).expand(hidden.shape[:2])
+    (choice,) = id_choices(model, sample, ids, hidden, at, model.past(hidden, sample.tokens[:, :-1]))
+    if head.kind_first:  # there the candidates' scores are log-probabilities as they are
+        torch.testing.assert_close(choice.logits.logsumexp(-1), torch.zeros(at.shape), atol=1e-5, rtol=0)
 
 
 def _step(rungs, start, move):

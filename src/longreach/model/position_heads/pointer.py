@@ -31,6 +31,9 @@ class PointerConfig(PositionHeadConfig):
     few tokens, tells only a few apart: a crowd of others has better matches by chance."""
     start: float = 0.2
     """Initial slope of the growth of scores."""
+    kind_first: bool = False
+    """Decide first among the reserved ID, the current token and any token, then among the tokens.  So the current
+    token, from which a walk goes on, need not outdo a crowd that grows with length."""
 
     def __post_init__(self) -> None:
         if self.moves < 0:
@@ -103,8 +106,9 @@ class _Pointing(nn.Module):
         self.config = config
         self.query = nn.Linear(features, width)
         self.move = nn.Linear(width, moves)
-        self.special = nn.Linear(width, 2)
-        """Scores of the reserved ID, and of the current token in addition to its own."""
+        self.special = nn.Linear(width, 3 if config.kind_first else 2)
+        """Scores of the reserved ID, of the current token (in addition to its own) and, where the kind is decided
+        first, of any token."""
         self.slope = nn.Parameter(torch.full((), config.start))
         self.log_scale = nn.Parameter(torch.zeros(()))
         """Of the scores; from 10 where they are cosines, which are at most 1."""
@@ -120,12 +124,20 @@ class _Pointing(nn.Module):
         else:
             query = query / memory.shape[-1] ** 0.5
         scores = self.log_scale.exp() * (query @ memory.transpose(1, 2)).float()  # [b, a, t]
-        reserved, current = self.special(mixed).float().unbind(-1)
+        special = self.special(mixed).float()
         index = torch.arange(memory.shape[1], device=memory.device)
-        scores = scores + current[..., None] * (index == visible[..., None] - 1)
+        is_current = index == visible[..., None] - 1
         growth = 1 + self.slope * visible.float().log()[..., None]
         unseen = index >= visible[..., None]
-        scores = (scores * growth).masked_fill(unseen, -torch.inf)
+        if self.config.kind_first:
+            reserved, current, any_token = special.log_softmax(-1)[..., None].unbind(-2)
+            scores = (scores * growth).masked_fill(unseen, -torch.inf).log_softmax(-1) + any_token
+            own = scores.gather(-1, visible[..., None] - 1)
+            scores = torch.where(is_current, torch.logaddexp(own, current), scores)
+        else:
+            reserved, current = special[..., None].unbind(-2)
+            scores = ((scores + current * is_current) * growth).masked_fill(unseen, -torch.inf)
+            reserved = reserved * growth
         moves = self.move(mixed).float().log_softmax(-1)  # [b, a, moves]
         pairs = (scores[:, :, None] + moves[..., None]).flatten(2)
-        return torch.cat([(reserved[..., None] * growth), pairs], dim=-1)
+        return torch.cat([reserved, pairs], dim=-1)
