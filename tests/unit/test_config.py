@@ -152,3 +152,14 @@ def test_a_name_belongs_to_one_class():
         register("task", "planted")(type("Other", (), {}))
     with pytest.raises(BadInput, match="unknown kind"):
         lookup("tsak", "planted")
+
+
+def test_changes_must_fit_only_the_variants_that_run():
+    pointing = {"ids": {"name": "predicted", "max_id": 50}, "model": {"position_head": "pointer"}}
+    content = {"task": "tape", "variants": {"counting": {}, "pointing": pointing}}
+    changes = {"model": {"position_head": {"moves": 2}}}
+    variants = parse_recipe("test", content, changes, only=["pointing"]).variants
+    assert variants["pointing"].model.position_head.moves == 2
+    assert variants["counting"].model.position_head is None
+    with pytest.raises(BadInput, match="model.position_head: expected a name"):
+        parse_recipe("test", content, changes)

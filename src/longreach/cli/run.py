@@ -42,15 +42,15 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    recipe = load_recipe(args.recipe, recipe_changes(settings))
+    only = None if args.only is None else list(dict.fromkeys(name.strip() for name in args.only.split(",")))
+    recipe = load_recipe(args.recipe, recipe_changes(settings), only)
     device = choose_device(args.device)
     if args.threads < 0:
         raise BadInput(f"--threads must not be negative, got {args.threads}")
     if args.threads:
         torch.set_num_threads(args.threads)
     folder = args.out or Path("runs") / recipe.name
-    only = list(recipe.variants) if args.only is None else [name.strip() for name in args.only.split(",")]
-    todo = _plan(recipe, folder, args.resume, list(dict.fromkeys(only)))
+    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants))
     if recipe.about and not args.json:
         say.print(recipe.about, markup=False, highlight=False)
     with watch(say, quiet=args.json) as observer:
@@ -112,7 +112,7 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str]) -> list[t
 def _settings_help() -> str:
     """Every setting of a recipe as a flag."""
     lines = [
-        "Any setting of a recipe can be given as a flag and applies to every variant:",
+        "Any setting of a recipe can be given as a flag and applies to every variant that runs:",
         "  --seeds N            number of seeds        --first_seed N   the first of them",
         "  --task.FIELD, --ids.FIELD, --model.encoding.FIELD, --model.attention.FIELD: see `longreach list KIND`",
     ]

@@ -1,6 +1,6 @@
 """A recipe: one run, or several variants that differ only in what each of them names."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,17 @@ class Recipe:
 _HEAD = ("title", "about", "seeds", "first_seed", "variants")
 
 
-def load_recipe(name_or_path: str, changes: Mapping[str, Any] | None = None) -> Recipe:
-    """A recipe of ours by its name, or any by its path; `changes` go on top of every variant."""
+def load_recipe(
+    name_or_path: str, changes: Mapping[str, Any] | None = None, only: Collection[str] | None = None
+) -> Recipe:
+    """A recipe of ours by its name, or any by its path; `changes` go on top of every variant, or `only` of these."""
     path = find_recipe(name_or_path)
-    return parse_recipe(path.stem, read_yaml(path), changes or {})
+    return parse_recipe(path.stem, read_yaml(path), changes or {}, only)
 
 
-def parse_recipe(name: str, content: Mapping[str, Any], changes: Mapping[str, Any]) -> Recipe:
+def parse_recipe(
+    name: str, content: Mapping[str, Any], changes: Mapping[str, Any], only: Collection[str] | None = None
+) -> Recipe:
     content = merge(content, {key: value for key, value in changes.items() if key in _HEAD})
     seeds, first = content.get("seeds", 1), content.get("first_seed", 0)
     if type(seeds) is not int or seeds < 1 or type(first) is not int or first < 0:
@@ -71,7 +75,9 @@ def parse_recipe(name: str, content: Mapping[str, Any], changes: Mapping[str, An
     for variant, own in variants.items():
         if not isinstance(own, Mapping | None):
             raise BadInput(f"variants.{variant}: expected a mapping of settings, got {own!r}")
-        settings = merge(merge(base, own or {}), overrides)
+        settings = merge(base, own or {})
+        if only is None or variant in only:  # what is changed may not even exist in the others
+            settings = merge(settings, overrides)
         built[_check_name(str(variant))] = build(RunConfig, settings)
     return Recipe(
         name=name,
