@@ -6,8 +6,9 @@ import pytest
 import torch
 from catalogue import label
 
-from longreach.api import ScaledSoftmaxConfig, Softmax, TopKConfig, TransformerConfig, build_model
+from longreach.api import RopeConfig, ScaledSoftmaxConfig, Softmax, TopKConfig, TransformerConfig, build_model
 from longreach.attention import Attention
+from longreach.evaluate.look_inside import watch
 from longreach.positions.encodings import Shape
 
 
@@ -88,3 +89,31 @@ def test_a_crowd_cannot_dilute_the_few_largest_scores():
     with torch.no_grad():
         mixed = attention(q, k, v.expand(-1, -1, -1, 8), torch.tensor([[10_000]]), seen, None)
     assert torch.equal(mixed, torch.ones_like(mixed))
+
+
+def _weights(model, tokens, ids):
+    return watch(model, tokens, ids, first=0)[1]
+
+
+def test_id_heads_look_by_ids_alone_and_begin_with_equal_ones():
+    config = TransformerConfig(layers=2, width=64, heads=2, id_heads=1, encoding=RopeConfig(spectrum="random"))
+    model = build_model(config, 9, 0).eval()
+    generator = torch.Generator().manual_seed(0)
+    first, second = (torch.randint(1, 9, (1, 12), generator=generator) for _ in range(2))
+    ids = torch.tensor([[[3, 9, 40, 7, 700, 3, 8, 40, 9, 12, 3, 700]]])
+    with torch.no_grad():
+        before, after = _weights(model, first, ids), _weights(model, second, ids)
+        shifted = _weights(model, first, ids + 1_000_000)
+    assert torch.equal(before[:, 0], after[:, 0])  # whatever the tokens
+    assert not torch.equal(before[:, 1], after[:, 1])
+    torch.testing.assert_close(shifted, before)
+    equal = ids[0, 0][:, None] == ids[0, 0]
+    for step in range(12):
+        seen = before[0, 0, step, : step + 1]
+        assert (seen[equal[step, : step + 1]].min() > seen[~equal[step, : step + 1]]).all()
+
+
+@pytest.mark.parametrize("id_heads", [-1, 3])
+def test_more_id_heads_than_heads_are_refused(id_heads):
+    with pytest.raises(ValueError, match=r"id_heads must be in 0\.\.2"):
+        TransformerConfig(width=32, heads=2, id_heads=id_heads)

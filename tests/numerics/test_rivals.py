@@ -34,6 +34,7 @@ from longreach.runs import check
 
 GRU = RecurrentConfig(layers=2, width=32)
 COPYING = replace(TINY, copy_head=True)
+BY_ID = replace(TINY, id_heads=1)
 POINTING = replace(TINY, dependency_head=True)
 ASSIGNMENT = VariableAssignment(num_names=40, hops=Span(1, 3), name_tokens=2)
 
@@ -48,7 +49,7 @@ def _decisive(config, task):
     return model
 
 
-@pytest.mark.parametrize("config", [GRU, replace(GRU, tie_embeddings=True), COPYING, POINTING], ids=str)
+@pytest.mark.parametrize("config", [GRU, replace(GRU, tie_embeddings=True), COPYING, POINTING, BY_ID], ids=str)
 @pytest.mark.parametrize("task", [ParityScratchpad(), ASSIGNMENT, SparseParity(k=Span(1, 3))], ids=str)
 def test_cached_equals_uncached_and_batched_equals_one_by_one(config, task):
     model = _decisive(config, task)

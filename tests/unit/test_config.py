@@ -161,5 +161,5 @@ def test_changes_must_fit_only_the_variants_that_run():
     variants = parse_recipe("test", content, changes, only=["pointing"]).variants
     assert variants["pointing"].model.position_head.moves == 2
     assert variants["counting"].model.position_head is None
-    with pytest.raises(BadInput, match="model.position_head: expected a name"):
+    with pytest.raises(BadInput, match="expected a name, or a mapping"):
         parse_recipe("test", content, changes)
