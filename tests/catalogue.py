@@ -1,6 +1,27 @@
 """One or more settings of every registered part, for tests that must hold for all of them."""
 
-from longreach.api import Coupled, Oracle, Pose, Predicted, Randomized, RandomStart, Sequential, Span
+from longreach.api import (
+    AlibiConfig,
+    Coupled,
+    FireConfig,
+    KerpleConfig,
+    LearnedConfig,
+    LearnedRopeConfig,
+    NoEncoding,
+    Oracle,
+    Pose,
+    Predicted,
+    Randomized,
+    RandomStart,
+    RopeConfig,
+    ScaledSoftmaxConfig,
+    Sequential,
+    SinusoidalConfig,
+    Softmax,
+    Span,
+    T5Config,
+    TopKConfig,
+)
 from longreach.tasks import (
     Addition,
     GraphWalk,
@@ -68,6 +89,26 @@ POLICIES = [
     Predicted(max_id=500),
     Predicted(max_id=500, form="published", relabelling="skips"),
 ]
+
+BIASES = [
+    AlibiConfig(),
+    T5Config(),
+    T5Config(both_ways=True),
+    KerpleConfig(),
+    KerpleConfig(kernel="power"),
+    FireConfig(),
+]
+ENCODINGS = [
+    NoEncoding(),
+    LearnedConfig(max_id=120),
+    SinusoidalConfig(),
+    RopeConfig(),
+    RopeConfig(fraction=0.5),
+    RopeConfig(spectrum="random"),
+    LearnedRopeConfig(max_id=120),
+    *BIASES,
+]
+ATTENTIONS = [Softmax(), ScaledSoftmaxConfig(), TopKConfig(keep=4)]
 
 
 def label(part: object) -> str:

@@ -17,7 +17,17 @@ from longreach.model import (
     build_model,
 )
 from longreach.objective import ObjectiveConfig
-from longreach.positions.encodings import LearnedConfig, LearnedRopeConfig, NoEncoding, RopeConfig, SinusoidalConfig
+from longreach.positions.encodings import (
+    AlibiConfig,
+    FireConfig,
+    KerpleConfig,
+    LearnedConfig,
+    LearnedRopeConfig,
+    NoEncoding,
+    RopeConfig,
+    SinusoidalConfig,
+    T5Config,
+)
 from longreach.positions.ids import Coupled, IdPolicy, Oracle, Pose, Predicted, Randomized, RandomStart, Sequential
 from longreach.registry import register
 from longreach.runs import Observer, RunConfig, RunFolder, choose_device, execute, gather_info, load_model, load_recipe
@@ -44,14 +54,17 @@ from longreach.train import OptimizerConfig, TrainConfig
 
 __all__ = [
     "Addition",
+    "AlibiConfig",
     "AttentionConfig",
     "Coupled",
     "Draws",
     "EvalConfig",
+    "FireConfig",
     "Form",
     "GraphWalk",
     "IdPolicy",
     "IndexHints",
+    "KerpleConfig",
     "LearnedConfig",
     "LearnedRopeConfig",
     "Lengths",
@@ -85,6 +98,7 @@ __all__ = [
     "Softmax",
     "Span",
     "SparseParity",
+    "T5Config",
     "TableConfig",
     "Tape",
     "Task",

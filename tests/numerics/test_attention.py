@@ -6,10 +6,18 @@ import pytest
 import torch
 from catalogue import label
 
-from longreach.api import RopeConfig, ScaledSoftmaxConfig, Softmax, TopKConfig, TransformerConfig, build_model
+from longreach.api import (
+    FireConfig,
+    RopeConfig,
+    ScaledSoftmaxConfig,
+    Softmax,
+    TopKConfig,
+    TransformerConfig,
+    build_model,
+)
 from longreach.attention import Attention
 from longreach.evaluate.look_inside import watch
-from longreach.positions.encodings import Shape
+from longreach.positions.encodings import Bias, Shape
 
 
 def _naive(q, k, v, scale, bias=None, keep=None):
@@ -42,7 +50,7 @@ def test_attention_is_the_formula(config, with_bias):
     else:
         scale = lambda h, n: 1.0  # noqa: E731
     visible = torch.arange(1, 8)[None]
-    found = attention(q, k, v, visible, None, bias)
+    found = attention(q, k, v, visible, None, None if bias is None else Bias(lambda part: bias[:, :, part]))
     torch.testing.assert_close(found, _naive(q, k, v, scale, bias, getattr(config, "keep", None)), rtol=1e-6, atol=1e-6)
 
 
@@ -69,12 +77,13 @@ def test_every_earlier_token_is_reachable_whatever_the_ids():
     assert (gradient.abs().sum(-1) > 0).all()
 
 
-def test_queries_in_parts_are_queries_at_once(monkeypatch):
-    model = build_model(TransformerConfig(layers=1, width=32, heads=2, attention=TopKConfig(keep=3)), 9, 0).eval()
+@pytest.mark.parametrize("changes", [{"attention": TopKConfig(keep=3)}, {"encoding": FireConfig()}], ids=label)
+def test_queries_in_parts_are_queries_at_once(monkeypatch, changes):
+    model = build_model(TransformerConfig(layers=2, width=32, heads=2, **changes), 9, 0).eval()
     tokens = torch.randint(1, 9, (2, 10), generator=torch.Generator().manual_seed(0))
     ids = torch.arange(10).expand(2, 1, 10)
     whole = model(tokens, ids)
-    monkeypatch.setattr("longreach.attention.explicit._SCORES", 100)
+    monkeypatch.setattr("longreach.attention.base._SCORES", 100)
     torch.testing.assert_close(model(tokens, ids), whole)
 
 

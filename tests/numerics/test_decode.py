@@ -1,16 +1,14 @@
 """Generation: cached equals uncached, batched equals one by one, one pass equals free-running."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
 import torch
+from catalogue import ATTENTIONS, ENCODINGS, label
 from helpers import TINY, draw
 
 from longreach.api import (
     Coupled,
-    LearnedConfig,
-    NoEncoding,
     OptimizerConfig,
     Oracle,
     ParityScratchpad,
@@ -18,11 +16,9 @@ from longreach.api import (
     Sampling,
     ScaledSoftmaxConfig,
     Sequential,
-    SinusoidalConfig,
     Softmax,
     Span,
     SparseParity,
-    TopKConfig,
     TrainConfig,
     VariableAssignment,
     build_model,
@@ -33,8 +29,7 @@ from longreach.errors import BadInput
 from longreach.evaluate import judge, run_free
 from longreach.train import Hooks, TrainingStream, build_optimizer, train
 
-ENCODINGS = [NoEncoding(), LearnedConfig(max_id=90), SinusoidalConfig(), RopeConfig(), RopeConfig(fraction=0.5)]
-ATTENTIONS = [Softmax(), ScaledSoftmaxConfig(), TopKConfig(keep=4)]
+PAIRS = [(encoding, ScaledSoftmaxConfig()) for encoding in ENCODINGS] + [(RopeConfig(), other) for other in ATTENTIONS]
 JOBS = [
     (ParityScratchpad(), Coupled(max_id=90)),
     (ParityScratchpad(), Sequential()),
@@ -52,7 +47,7 @@ def _random_model(task, policy, encoding, attention):
 
 
 @pytest.mark.parametrize(("task", "policy"), JOBS, ids=str)
-@pytest.mark.parametrize(("encoding", "attention"), list(itertools.product(ENCODINGS, ATTENTIONS)), ids=str)
+@pytest.mark.parametrize(("encoding", "attention"), PAIRS, ids=label)
 def test_cached_equals_uncached_and_batched_equals_one_by_one(task, policy, encoding, attention):
     model = _random_model(task, policy, encoding, attention)
     sample = draw(task, [6, 10, 8, 14])  # ragged prompts

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from longreach.api import (
     Addition,
+    AlibiConfig,
+    FireConfig,
     GraphWalk,
     LearnedConfig,
     LearnedRopeConfig,
@@ -51,7 +53,7 @@ HEADS = [
     PointerConfig(kind_first=True),
 ]
 ENCODINGS = [NoEncoding(), LearnedConfig(), SinusoidalConfig(), RopeConfig(), RopeConfig(spectrum="random")]
-ENCODINGS += [LearnedRopeConfig(spectrum="random")]
+ENCODINGS += [LearnedRopeConfig(spectrum="random"), AlibiConfig(), FireConfig()]
 TASKS = [
     ParityScratchpad(),
     Tape(steps=Span(2, 6)),

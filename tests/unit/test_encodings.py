@@ -2,20 +2,25 @@
 
 import pytest
 import torch
+from catalogue import ATTENTIONS, ENCODINGS, label
 from hypothesis import given
 from hypothesis import strategies as st
 
 from longreach.api import LearnedConfig, NoEncoding, RopeConfig, SinusoidalConfig, TransformerConfig, build_model
 from longreach.errors import BadInput
 from longreach.positions.encodings import Shape, rotate
-
-ENCODINGS = [NoEncoding(), LearnedConfig(max_id=50), SinusoidalConfig(), RopeConfig(), RopeConfig(fraction=0.5)]
+from longreach.registry import entries
 
 
 def _model(encoding, levels=1, heads=2):
     return build_model(
         TransformerConfig(layers=2, width=32, heads=heads, encoding=encoding), 11, 0, level_sizes=(0,) * levels
     ).eval()
+
+
+def test_the_catalogue_has_every_registered_encoding_and_attention():
+    assert {type(encoding) for encoding in ENCODINGS} == set(entries("encoding").values())
+    assert {type(attention) for attention in ATTENTIONS} == set(entries("attention").values())
 
 
 @given(shift=st.integers(1, 5_000_000), seed=st.integers(0, 100))
@@ -40,7 +45,7 @@ def test_rope_depends_on_differences_of_ids_only():
         torch.testing.assert_close(score(base + 5, base), score(5, 0), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=label)
 @pytest.mark.parametrize("levels", [1, 2])
 def test_every_level_enters(encoding, levels):
     model = _model(encoding, levels)

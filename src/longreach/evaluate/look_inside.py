@@ -17,6 +17,7 @@ from longreach.errors import BadInput
 from longreach.model import RESERVED, IdChoice, Model, Past
 from longreach.model.position_heads.pointer import Pointer
 from longreach.objective import id_choices
+from longreach.positions.encodings import Bias
 from longreach.positions.ids import IdPolicy
 from longreach.tasks import Sample, Task
 
@@ -227,17 +228,13 @@ def attention_weights(
     k: Float[Tensor, "b h k d"],
     visible: Int[Tensor, "#b q"],
     mask: Bool[Tensor, "b 1 q k"] | None,
-    bias: Float[Tensor, "b h q k"] | None,
+    bias: Bias | None,
 ) -> Float[Tensor, "b h q k"]:
     """By what `mix` weighs the values, given the same arguments."""
     if type(mix).forward not in (Attention.forward, ExplicitAttention.forward):
         raise BadInput(f"{type(mix).__name__} mixes values in a way of its own: its weights are not known")
-    scores: Tensor = (mix.rescale(q, visible) @ k.transpose(2, 3)).float() / q.shape[-1] ** 0.5
-    if bias is not None:
-        scores = scores + bias
-    if mask is None:
-        mask = torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device).tril()
-    return mix.weigh(scores.masked_fill(~mask, -torch.inf))
+    every_query = slice(0, q.shape[2])
+    return mix.weights(mix.rescale(q, visible), k, mask, bias, every_query)
 
 
 def sharing(ids: Int[Tensor, "g t"], index: int, growing: Bool[Tensor, "g"]) -> list[int]:

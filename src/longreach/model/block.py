@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from longreach.attention import Attention
 from longreach.model.cache import Cache
-from longreach.positions.encodings import Rotation, rotate
+from longreach.positions.encodings import Bias, Rotation, rotate
 
 
 class IdHeads(nn.Module):
@@ -58,7 +58,7 @@ class SelfAttention(nn.Module):
         rotation: Rotation | None,
         visible: Int[Tensor, "#b t"],
         mask: Tensor | None,
-        bias: Tensor | None,
+        bias: Bias | None,
         cache: Cache | None,
         slots: Tensor | None,
         layer: int,

@@ -103,7 +103,7 @@ class Transformer(Model):
         if position is not None:
             x = x + position
         rotation = self.encoding.rotation(ids, origin)
-        bias = self.encoding.bias(ids, key_ids)
+        bias = self.encoding.score_bias(ids, key_ids)
         for layer, block in enumerate(self.blocks):
             x = block(
                 x, rotation=rotation, visible=visible, mask=mask, bias=bias, cache=cache, slots=slots, layer=layer

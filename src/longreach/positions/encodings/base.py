@@ -1,5 +1,6 @@
 """What an encoding is: a few hooks through which position IDs enter the model, identity by default."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,9 +52,43 @@ class Encoding(nn.Module):
         IDs changes nothing, not even in the last bit."""
         return None
 
-    def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"] | None:
-        """Something to add to the scores."""
+    def score_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> "Bias | None":
+        """Something to add to the scores, shared by all layers."""
         return None
+
+
+class Bias:
+    """What is added to the scores, made when asked for a part of the queries: of all at once it may be too much."""
+
+    def __init__(self, make: Callable[[slice], Float[Tensor, "b h q k"]]) -> None:
+        self.make = make
+        self.last: tuple[slice, Tensor] | None = None
+
+    def __call__(self, queries: slice) -> Float[Tensor, "b h q k"]:
+        """The last part is kept: in short sequences it is all, and every layer asks for it."""
+        if self.last is None or self.last[0] != queries:
+            self.last = (queries, self.make(queries))
+        return self.last[1]
+
+
+class BiasEncoding(Encoding):
+    """Base of encodings that add to the scores a function of how IDs differ."""
+
+    def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
+        raise BadInput(f"{type(self).__name__} does not say what its bias is")
+
+    def score_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Bias | None:
+        return Bias(lambda queries: self.bias(query_ids[:, :, queries], key_ids))
+
+
+def sum_over_levels(
+    query_ids: Int[Tensor, "b g q"],
+    key_ids: Int[Tensor, "b g k"],
+    of_level: Callable[[Int[Tensor, "b q k"], int], Float[Tensor, "b h q k"]],
+) -> Float[Tensor, "b h q k"]:
+    """Add up what each level says about the distances of its IDs, query minus key."""
+    distances = query_ids[..., None] - key_ids[:, :, None]
+    return torch.stack([of_level(distance, level) for level, distance in enumerate(distances.unbind(1))]).sum(0)
 
 
 @kind("encoding")

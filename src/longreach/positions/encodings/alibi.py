@@ -1,0 +1,44 @@
+"""Attention with linear biases (Press et al., ICLR 2022)."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
+from longreach.registry import register
+
+
+@register("encoding", "alibi")
+@dataclass(frozen=True, kw_only=True)
+class AlibiConfig(EncodingConfig):
+    """Scores fall by a slope times the distance of IDs, |i - j|; nothing is learned.
+
+    Slopes are 2^(-8h/H) for heads h = 1..H, as published: where H is no power of two, those of the next smaller one and
+    every second of the next larger.
+    """
+
+    def build(self, shape: Shape) -> Encoding:
+        return Alibi(shape.heads)
+
+
+class Alibi(BiasEncoding):
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.slopes = slopes(heads)
+
+    def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
+        by_head = torch.tensor(self.slopes, device=query_ids.device)[:, None, None]
+        return sum_over_levels(query_ids, key_ids, lambda distance, level: -by_head * distance.abs()[:, None])
+
+
+def slopes(heads: int) -> list[float]:
+    """One per head."""
+    whole = 2 ** math.floor(math.log2(heads))
+    found = [2 ** (-8 * head / whole) for head in range(1, whole + 1)]
+    if whole < heads:
+        between = [2 ** (-4 * head / whole) for head in range(1, 2 * whole + 1, 2)]
+        found += between[: heads - whole]
+    return found

@@ -1,0 +1,72 @@
+"""Functional interpolation of distances (FIRE; Li et al., ICLR 2024)."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
+from longreach.registry import register
+
+_EPS = 1e-6
+
+
+@register("encoding", "fire")
+@dataclass(frozen=True, kw_only=True)
+class FireConfig(EncodingConfig):
+    """A small net of the distance relative to how far the query has come: f(log(1 + c|i - j|) / log(1 + c max(i, L))).
+
+    c and the threshold L are learned.  i counts from the ID of the sequence's first token, so that shifting all IDs
+    changes nothing: where IDs count from 0, as the authors' do, that is the same.
+    """
+
+    hidden: int = 32
+    """Hidden units of the net."""
+    c: float = 0.1
+    """Initial c."""
+    threshold: float = 512.0
+    """Initial L: shorter sequences are not stretched."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "c", "threshold"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"fire.{name} must be positive, got {getattr(self, name)}")
+
+    def build(self, shape: Shape) -> Encoding:
+        return Fire(shape, self)
+
+
+class Fire(BiasEncoding):
+    def __init__(self, shape: Shape, config: FireConfig) -> None:
+        super().__init__()
+        self.levels = nn.ModuleList([_Net(shape.heads, config) for _ in range(shape.levels)])
+
+    def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
+        come = (query_ids - key_ids[:, :, :1]).abs()  # the first key is the sequence's first token, in a cache too
+        return sum_over_levels(query_ids, key_ids, lambda d, level: self.levels[level](d, come[:, level]))
+
+
+class _Net(nn.Module):
+    """One level."""
+
+    def __init__(self, heads: int, config: FireConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.log_c = nn.Parameter(torch.zeros(()))
+        self.log_threshold = nn.Parameter(torch.zeros(()))
+        """Logarithms, so that both stay positive."""
+        self.up = nn.Linear(1, config.hidden)
+        self.down = nn.Linear(config.hidden, heads)
+
+    def initialise(self) -> None:
+        nn.init.constant_(self.log_c, math.log(self.config.c))
+        nn.init.constant_(self.log_threshold, math.log(self.config.threshold))
+
+    def forward(self, distance: Int[Tensor, "b q k"], come: Int[Tensor, "b q"]) -> Float[Tensor, "b h q k"]:
+        c = self.log_c.exp()
+        longest = torch.maximum(come.to(c.dtype), self.log_threshold.exp())
+        near = (c * distance.abs().to(c.dtype)).log1p() / ((c * longest).log1p()[..., None] + _EPS)
+        biases: Tensor = self.down(self.up(near[..., None]).relu())
+        return biases.permute(0, 3, 1, 2)
