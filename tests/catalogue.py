@@ -3,6 +3,7 @@
 from longreach.api import (
     AlibiConfig,
     Coupled,
+    EntmaxConfig,
     FireConfig,
     KerpleConfig,
     LearnedConfig,
@@ -17,8 +18,10 @@ from longreach.api import (
     ScaledSoftmaxConfig,
     Sequential,
     SinusoidalConfig,
+    SlidingWindowConfig,
     Softmax,
     Span,
+    StickBreakingConfig,
     T5Config,
     TopKConfig,
 )
@@ -108,7 +111,16 @@ ENCODINGS = [
     LearnedRopeConfig(max_id=120),
     *BIASES,
 ]
-ATTENTIONS = [Softmax(), ScaledSoftmaxConfig(), TopKConfig(keep=4)]
+ATTENTIONS = [
+    Softmax(),
+    ScaledSoftmaxConfig(),
+    ScaledSoftmaxConfig(offset=0.0, start=0.4),
+    TopKConfig(keep=4),
+    EntmaxConfig(),
+    EntmaxConfig(alpha="2"),
+    StickBreakingConfig(),
+    SlidingWindowConfig(window=5, sinks=2),
+]
 
 
 def label(part: object) -> str:

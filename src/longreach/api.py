@@ -2,7 +2,15 @@
 
 from pathlib import Path
 
-from longreach.attention import AttentionConfig, ScaledSoftmaxConfig, Softmax, TopKConfig
+from longreach.attention import (
+    AttentionConfig,
+    EntmaxConfig,
+    ScaledSoftmaxConfig,
+    SlidingWindowConfig,
+    Softmax,
+    StickBreakingConfig,
+    TopKConfig,
+)
 from longreach.decode import Sampling, generate
 from longreach.evaluate import EvalConfig, Score, evaluate, reach
 from longreach.model import (
@@ -58,6 +66,7 @@ __all__ = [
     "AttentionConfig",
     "Coupled",
     "Draws",
+    "EntmaxConfig",
     "EvalConfig",
     "FireConfig",
     "Form",
@@ -95,9 +104,11 @@ __all__ = [
     "Score",
     "Sequential",
     "SinusoidalConfig",
+    "SlidingWindowConfig",
     "Softmax",
     "Span",
     "SparseParity",
+    "StickBreakingConfig",
     "T5Config",
     "TableConfig",
     "Tape",

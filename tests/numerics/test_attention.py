@@ -1,16 +1,20 @@
 """Fast attention against the formula written out."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
-from catalogue import label
+from catalogue import ATTENTIONS, label
 
 from longreach.api import (
+    EntmaxConfig,
     FireConfig,
     RopeConfig,
     ScaledSoftmaxConfig,
+    SlidingWindowConfig,
     Softmax,
+    StickBreakingConfig,
     TopKConfig,
     TransformerConfig,
     build_model,
@@ -20,7 +24,7 @@ from longreach.evaluate.look_inside import watch
 from longreach.positions.encodings import Bias, Shape
 
 
-def _naive(q, k, v, scale, bias=None, keep=None):
+def _naive(q, k, v, scale, weigh, bias=None):
     """Loops over everything; query i sees keys up to i."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
@@ -30,15 +34,57 @@ def _naive(q, k, v, scale, bias=None, keep=None):
                 scores = scores * scale(h, i + 1)
                 if bias is not None:
                     scores = scores + bias[b, h, i, : i + 1]
-                if keep is not None and i >= keep:
-                    scores[scores < scores.sort(descending=True).values[keep - 1]] = -math.inf
-                out[b, h, i] = scores.softmax(0) @ v[b, h, : i + 1]
+                out[b, h, i] = weigh(scores) @ v[b, h, : i + 1]
     return out
 
 
+def _largest(scores):
+    """Softmax over the three largest."""
+    edge = scores.sort(descending=True).values[min(3, len(scores)) - 1]
+    return scores.masked_fill(scores < edge, -math.inf).softmax(0)
+
+
+def _stick(scores):
+    weights, left = torch.zeros_like(scores), 1.0
+    for j in reversed(range(len(scores))):
+        weights[j] = left * scores[j].sigmoid()
+        left = left * (1 - scores[j].sigmoid())
+    return weights
+
+
+def _window(scores):
+    """The last three and the first."""
+    near = torch.arange(len(scores)) >= len(scores) - 3
+    near[0] = True
+    return scores.masked_fill(~near, -math.inf).softmax(0)
+
+
+def _threshold(power, scores):
+    """[(alpha - 1) score - tau]_+ ^ (1 / (alpha - 1)), tau found by halving: alpha is 1 + 1 / power."""
+    scaled = scores / power
+    low, high = scaled.max() - 1, scaled.max()
+    for _ in range(100):
+        tau = (low + high) / 2
+        low, high = (tau, high) if ((scaled - tau).clamp(min=0) ** power).sum() > 1 else (low, tau)
+    return (scaled - low).clamp(min=0) ** power
+
+
+SOFTMAX = partial(torch.softmax, dim=0)
+FORMULAS = [
+    (Softmax(), SOFTMAX),
+    (ScaledSoftmaxConfig(), SOFTMAX),
+    (ScaledSoftmaxConfig(offset=0.0), SOFTMAX),
+    (TopKConfig(keep=3), _largest),
+    (StickBreakingConfig(), _stick),
+    (SlidingWindowConfig(window=3, sinks=1), _window),
+    (EntmaxConfig(), partial(_threshold, 2)),
+    (EntmaxConfig(alpha="2"), partial(_threshold, 1)),
+]
+
+
 @pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("config", [Softmax(), ScaledSoftmaxConfig(start=0.7), TopKConfig(keep=3)], ids=label)
-def test_attention_is_the_formula(config, with_bias):
+@pytest.mark.parametrize(("config", "weigh"), FORMULAS, ids=label)
+def test_attention_is_the_formula(config, weigh, with_bias):
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 7, 8, generator=generator, dtype=torch.float64) for _ in range(3))
     bias = torch.randn(2, 3, 7, 7, generator=generator, dtype=torch.float64) if with_bias else None
@@ -46,15 +92,27 @@ def test_attention_is_the_formula(config, with_bias):
     slope = torch.tensor([0.7, -0.3, 0.1], dtype=torch.float64)
     if isinstance(config, ScaledSoftmaxConfig):
         attention.slope.data.copy_(slope)
-        scale = lambda h, n: 1 + slope[h] * math.log(n)  # noqa: E731
+        scale = lambda h, n: config.offset + slope[h] * math.log(n)  # noqa: E731
     else:
         scale = lambda h, n: 1.0  # noqa: E731
     visible = torch.arange(1, 8)[None]
-    found = attention(q, k, v, visible, None, None if bias is None else Bias(lambda part: bias[:, :, part]))
-    torch.testing.assert_close(found, _naive(q, k, v, scale, bias, getattr(config, "keep", None)), rtol=1e-6, atol=1e-6)
+    given = None if bias is None else Bias(lambda part: bias[:, :, part])
+    found = attention(q, k, v, visible, None, given)
+    torch.testing.assert_close(found, _naive(q, k, v, scale, weigh, bias), rtol=1e-6, atol=1e-6)
+    if not isinstance(config, SlidingWindowConfig):  # a cache's mask for the last queries gives the same
+        mask = torch.ones(2, 1, 7, 7, dtype=torch.bool).tril()
+        torch.testing.assert_close(attention(q, k, v, visible, mask, given), found, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("attention", [Softmax(), ScaledSoftmaxConfig(), TopKConfig(keep=3)], ids=label)
+@pytest.mark.parametrize("attention", ATTENTIONS, ids=label)
+def test_gradients_are_finite(attention):
+    model = build_model(TransformerConfig(layers=2, width=32, heads=2, attention=attention), 9, 0)
+    tokens = torch.randint(1, 9, (2, 12), generator=torch.Generator().manual_seed(0))
+    model.all_logits(tokens, torch.arange(12).expand(2, 1, 12)).square().sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS, ids=label)
 def test_padding_on_the_right_and_later_tokens_change_nothing(attention):
     model = build_model(TransformerConfig(layers=2, width=32, heads=2, attention=attention), 9, 0).eval()
     tokens = torch.randint(1, 9, (1, 10), generator=torch.Generator().manual_seed(0))

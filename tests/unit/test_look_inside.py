@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from catalogue import ATTENTIONS, label
 from helpers import TINY, draw
 
 from longreach.api import (
@@ -30,7 +31,7 @@ from longreach.cli.inspect import verdict
 from longreach.errors import BadInput
 from longreach.evaluate import attention_figure, run_free
 from longreach.evaluate.look_inside import Truth, attention_weights, detail, look_inside, sharing, watch
-from longreach.positions.encodings import Shape
+from longreach.positions.encodings import Bias, Shape
 
 CHAIN = VariableAssignment(num_names=14, hops=Span(1, 3), echo=True, end="marked")
 POINTER = replace(TINY, position_head=PointerConfig())
@@ -83,13 +84,14 @@ def test_weights_times_values_are_what_attention_gives(attention, encoding):
         assert weights[:, :, -1].amax(-1).max() > 0.25  # not a uniform blur, which proves little
 
 
-@pytest.mark.parametrize("config", [Softmax(), ScaledSoftmaxConfig(start=0.7)], ids=["softmax", "scaled"])
+@pytest.mark.parametrize("config", ATTENTIONS, ids=label)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
 def test_weights_honour_masks_and_biases(config, masked, biased):
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 5, 4, generator=generator) for _ in range(3))
-    bias = torch.randn(2, 3, 5, 5, generator=generator) if biased else None
+    added = torch.randn(2, 3, 5, 5, generator=generator)
+    bias = Bias(lambda part: added[:, :, part]) if biased else None
     mask = (torch.rand(2, 1, 5, 5, generator=generator) < 0.6) | torch.eye(5, dtype=torch.bool) if masked else None
     mix = config.build(Shape(width=12, heads=3, level_sizes=(0,), max_id=0))
     visible = torch.arange(1, 6)[None]

@@ -1,9 +1,23 @@
 """How scores become weights: one attention per file."""
 
 from longreach.attention.base import Attention, AttentionConfig
+from longreach.attention.entmax import EntmaxConfig
 from longreach.attention.explicit import ExplicitAttention
 from longreach.attention.scaled_softmax import ScaledSoftmaxConfig
+from longreach.attention.sliding_window import SlidingWindow, SlidingWindowConfig
 from longreach.attention.softmax import Softmax
+from longreach.attention.stick_breaking import StickBreakingConfig
 from longreach.attention.top_k import TopKConfig
 
-__all__ = ["Attention", "AttentionConfig", "ExplicitAttention", "ScaledSoftmaxConfig", "Softmax", "TopKConfig"]
+__all__ = [
+    "Attention",
+    "AttentionConfig",
+    "EntmaxConfig",
+    "ExplicitAttention",
+    "ScaledSoftmaxConfig",
+    "SlidingWindow",
+    "SlidingWindowConfig",
+    "Softmax",
+    "StickBreakingConfig",
+    "TopKConfig",
+]

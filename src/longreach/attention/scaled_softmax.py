@@ -17,25 +17,27 @@ class ScaledSoftmaxConfig(AttentionConfig):
     """Scores times (1 + s log n), n the number of keys a query sees, s learned per head.
 
     Without it a head that picks one key among n is diluted as n grows.  Nakanishi (2025, scalable softmax)
-    multiplies by s log n; the 1 keeps short sequences as they were, and is ours.
+    multiplies by s log n (`offset: 0`); the 1 keeps short sequences as they were, and is ours.
     """
 
     start: float = 0.2
     """Initial s."""
+    offset: float = 1.0
+    """What s log n is added to."""
 
     def build(self, shape: Shape) -> Attention:
-        return ScaledSoftmax(shape.heads, self.start)
+        return ScaledSoftmax(shape.heads, self)
 
 
 class ScaledSoftmax(Attention):
-    def __init__(self, heads: int, start: float) -> None:
+    def __init__(self, heads: int, config: ScaledSoftmaxConfig) -> None:
         super().__init__()
-        self.start = start
-        self.slope = nn.Parameter(torch.full((heads,), start))
+        self.config = config
+        self.slope = nn.Parameter(torch.full((heads,), config.start))
 
     def initialise(self) -> None:
-        nn.init.constant_(self.slope, self.start)
+        nn.init.constant_(self.slope, self.config.start)
 
     def rescale(self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"]) -> Float[Tensor, "b h q d"]:
-        growth = 1 + self.slope[:, None] * visible.float().log()[:, None, :]  # [b, h, q]
+        growth = self.config.offset + self.slope[:, None] * visible.float().log()[:, None, :]  # [b, h, q]
         return (q * growth[..., None]).to(q.dtype)

@@ -29,13 +29,13 @@ class TopKConfig(ScaledSoftmaxConfig):
             raise ValueError(f"top_k.keep must be at least 1, got {self.keep}")
 
     def build(self, shape: Shape) -> Attention:
-        return TopK(shape.heads, self.start, self.keep)
+        return TopK(shape.heads, self)
 
 
 class TopK(ExplicitAttention, ScaledSoftmax):
-    def __init__(self, heads: int, start: float, keep: int) -> None:
-        super().__init__(heads, start)
-        self.keep = keep
+    def __init__(self, heads: int, config: TopKConfig) -> None:
+        super().__init__(heads, config)
+        self.keep = config.keep
 
     def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         if scores.shape[-1] > self.keep:

@@ -1,0 +1,49 @@
+"""Weights that can be exactly zero: sparsemax and 1.5-entmax."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from longreach.attention.base import Attention
+from longreach.attention.explicit import ExplicitAttention
+from longreach.attention.scaled_softmax import ScaledSoftmax, ScaledSoftmaxConfig
+from longreach.errors import BadInput
+from longreach.positions.encodings import Shape
+from longreach.registry import register
+
+_UNSEEN = -1e4
+"""Stands for minus infinity, which would be squared; no score that counts is near it."""
+
+
+@register("attention", "entmax")
+@dataclass(frozen=True, kw_only=True)
+class EntmaxConfig(ScaledSoftmaxConfig):
+    """Keys with scores far below the best have no weight at all (Peters et al., ACL 2019); scores grow as in
+    `scaled_softmax`.
+
+    Exact, with exact gradients, through the `entmax` package.  ASEntmax (Vasylenko et al., 2025) also lets the growth
+    depend on the state, which this does not.
+    """
+
+    alpha: Literal["1.5", "2"] = "1.5"
+    """1.5 is entmax-1.5, 2 is sparsemax (Martins and Astudillo, ICML 2016)."""
+
+    def build(self, shape: Shape) -> Attention:
+        return Entmax(shape.heads, self)
+
+
+class Entmax(ExplicitAttention, ScaledSoftmax):
+    def __init__(self, heads: int, config: EntmaxConfig) -> None:
+        super().__init__(heads, config)
+        try:
+            from entmax import entmax15, sparsemax  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise BadInput("attention entmax needs the package entmax: pip install entmax") from error
+        self.map = sparsemax if config.alpha == "2" else entmax15
+
+    def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        weights: Tensor = self.map(scores.masked_fill(scores == -torch.inf, _UNSEEN), dim=-1)
+        return weights
