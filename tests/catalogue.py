@@ -117,7 +117,7 @@ ATTENTIONS = [
     ScaledSoftmaxConfig(offset=0.0, start=0.4),
     TopKConfig(keep=4),
     EntmaxConfig(),
-    EntmaxConfig(alpha="2"),
+    EntmaxConfig(alpha=2.0),
     StickBreakingConfig(),
     SlidingWindowConfig(window=5, sinks=2),
 ]

@@ -78,7 +78,7 @@ FORMULAS = [
     (StickBreakingConfig(), _stick),
     (SlidingWindowConfig(window=3, sinks=1), _window),
     (EntmaxConfig(), partial(_threshold, 2)),
-    (EntmaxConfig(alpha="2"), partial(_threshold, 1)),
+    (EntmaxConfig(alpha=2.0), partial(_threshold, 1)),
 ]
 
 
@@ -184,3 +184,17 @@ def test_id_heads_look_by_ids_alone_and_begin_with_equal_ones():
 def test_more_id_heads_than_heads_are_refused(id_heads):
     with pytest.raises(ValueError, match=r"id_heads must be in 0\.\.2"):
         TransformerConfig(width=32, heads=2, id_heads=id_heads)
+
+
+@pytest.mark.parametrize(
+    ("config", "wrong", "complaint"),
+    [
+        (EntmaxConfig, {"alpha": 1.0}, r"alpha must be 1\.5 or 2"),
+        (TopKConfig, {"keep": 0}, "keep must be at least 1"),
+        (SlidingWindowConfig, {"window": 0}, "window must be at least 1"),
+        (SlidingWindowConfig, {"sinks": -1}, "sinks not negative"),
+    ],
+)
+def test_settings_without_meaning_are_refused(config, wrong, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        config(**wrong)

@@ -1,7 +1,6 @@
 """Weights that can be exactly zero: sparsemax and 1.5-entmax."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -21,15 +20,18 @@ _UNSEEN = -1e4
 @register("attention", "entmax")
 @dataclass(frozen=True, kw_only=True)
 class EntmaxConfig(ScaledSoftmaxConfig):
-    """Keys with scores far below the best have no weight at all (Peters et al., ACL 2019); scores grow as in
-    `scaled_softmax`.
+    """Keys with scores far below the best have no weight at all (Peters et al., ACL 2019).
 
-    Exact, with exact gradients, through the `entmax` package.  ASEntmax (Vasylenko et al., 2025) also lets the growth
+    Scores grow as in `scaled_softmax`.  Exact, with exact gradients, through the `entmax` package.  ASEntmax (Vasylenko et al., 2025) also lets the growth
     depend on the state, which this does not.
     """
 
-    alpha: Literal["1.5", "2"] = "1.5"
+    alpha: float = 1.5
     """1.5 is entmax-1.5, 2 is sparsemax (Martins and Astudillo, ICML 2016)."""
+
+    def __post_init__(self) -> None:
+        if self.alpha not in (1.5, 2):
+            raise ValueError(f"entmax.alpha must be 1.5 or 2, got {self.alpha}")
 
     def build(self, shape: Shape) -> Attention:
         return Entmax(shape.heads, self)
@@ -42,7 +44,7 @@ class Entmax(ExplicitAttention, ScaledSoftmax):
             from entmax import entmax15, sparsemax  # type: ignore[import-untyped]
         except ImportError as error:
             raise BadInput("attention entmax needs the package entmax: pip install entmax") from error
-        self.map = sparsemax if config.alpha == "2" else entmax15
+        self.map = sparsemax if config.alpha == 2 else entmax15
 
     def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         weights: Tensor = self.map(scores.masked_fill(scores == -torch.inf, _UNSEEN), dim=-1)

@@ -14,9 +14,9 @@ from longreach.registry import register
 @register("attention", "sliding_window")
 @dataclass(frozen=True, kw_only=True)
 class SlidingWindowConfig(AttentionConfig):
-    """A query sees the last `window` tokens, its own included (Beltagy et al., 2020), and the first `sinks` of the
-    sequence, on which softmax leaves what it must put somewhere (Xiao et al., ICLR 2024).
+    """A query sees the last `window` tokens, its own included, and the first `sinks` of the sequence.
 
+    Windows as in Beltagy et al. (2020); on sinks softmax leaves what it must put somewhere (Xiao et al., ICLR 2024).
     Tokens are counted, not IDs: what is cut off is out of sight whatever its ID.
     """
 
