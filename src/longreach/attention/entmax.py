@@ -22,8 +22,8 @@ _UNSEEN = -1e4
 class EntmaxConfig(ScaledSoftmaxConfig):
     """Keys with scores far below the best have no weight at all (Peters et al., ACL 2019).
 
-    Scores grow as in `scaled_softmax`.  Exact, with exact gradients, through the `entmax` package.  ASEntmax (Vasylenko et al., 2025) also lets the growth
-    depend on the state, which this does not.
+    Scores grow as in `scaled_softmax`.  Exact, with exact gradients, through the `entmax` package.  ASEntmax (Vasylenko
+    et al., 2025) also lets the growth depend on the state, which this does not.
     """
 
     alpha: float = 1.5
