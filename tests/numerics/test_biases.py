@@ -32,7 +32,7 @@ def _model(config, levels=1, heads=4):
 @pytest.mark.parametrize("heads", [1, 2, 6, 8, 12])
 def test_alibi_has_the_published_slopes(heads):
     theirs = build_alibi_tensor(torch.ones(1, 5), heads, torch.float32)[:, 0, 1]  # slope times position 1
-    torch.testing.assert_close(torch.tensor(slopes(heads)), theirs)
+    torch.testing.assert_close(slopes(heads), theirs)
 
 
 def test_alibi_falls_with_the_distance_of_ids():

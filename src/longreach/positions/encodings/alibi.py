@@ -27,18 +27,16 @@ class AlibiConfig(EncodingConfig):
 class Alibi(BiasEncoding):
     def __init__(self, heads: int) -> None:
         super().__init__()
-        self.slopes = slopes(heads)
+        self.heads = heads
 
     def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
-        by_head = torch.tensor(self.slopes, device=query_ids.device)[:, None, None]
+        by_head = slopes(self.heads, query_ids.device)[:, None, None]
         return sum_over_levels(query_ids, key_ids, lambda distance, level: -by_head * distance.abs()[:, None])
 
 
-def slopes(heads: int) -> list[float]:
+def slopes(heads: int, device: torch.device | None = None) -> Float[Tensor, "h"]:
     """One per head."""
     whole = 2 ** math.floor(math.log2(heads))
-    found = [2 ** (-8 * head / whole) for head in range(1, whole + 1)]
-    if whole < heads:
-        between = [2 ** (-4 * head / whole) for head in range(1, 2 * whole + 1, 2)]
-        found += between[: heads - whole]
-    return found
+    regular = torch.arange(1, whole + 1, device=device) * (-8 / whole)
+    between = torch.arange(1, 2 * whole, 2, device=device) * (-4 / whole)
+    return torch.cat([regular, between[: heads - whole]]).exp2()
