@@ -10,8 +10,11 @@ from catalogue import ATTENTIONS, label
 from longreach.api import (
     EntmaxConfig,
     FireConfig,
+    LearnedConfig,
+    NoEncoding,
     RopeConfig,
     ScaledSoftmaxConfig,
+    SinusoidalConfig,
     SlidingWindowConfig,
     Softmax,
     StickBreakingConfig,
@@ -20,6 +23,7 @@ from longreach.api import (
     build_model,
 )
 from longreach.attention import Attention
+from longreach.errors import BadInput
 from longreach.evaluate.look_inside import watch
 from longreach.positions.encodings import Bias, Shape
 
@@ -83,7 +87,7 @@ FORMULAS = [
 
 
 @pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize(("config", "weigh"), FORMULAS, ids=label)
+@pytest.mark.parametrize(("config", "weigh"), [pytest.param(*pair, id=label(pair[0])) for pair in FORMULAS])
 def test_attention_is_the_formula(config, weigh, with_bias):
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 7, 8, generator=generator, dtype=torch.float64) for _ in range(3))
@@ -99,9 +103,10 @@ def test_attention_is_the_formula(config, weigh, with_bias):
     given = None if bias is None else Bias(lambda part: bias[:, :, part])
     found = attention(q, k, v, visible, None, given)
     torch.testing.assert_close(found, _naive(q, k, v, scale, weigh, bias), rtol=1e-6, atol=1e-6)
-    if not isinstance(config, SlidingWindowConfig):  # a cache's mask for the last queries gives the same
-        mask = torch.ones(2, 1, 7, 7, dtype=torch.bool).tril()
-        torch.testing.assert_close(attention(q, k, v, visible, mask, given), found, rtol=1e-6, atol=1e-6)
+    mask = torch.ones(2, 1, 7, 7, dtype=torch.bool).tril()
+    torch.testing.assert_close(attention(q, k, v, visible, mask, given), found, rtol=1e-6, atol=1e-6)
+    last = attention(q[:, :, 6:], k, v, visible[:, 6:], mask[:, :, 6:], given and Bias(lambda part: bias[:, :, 6:]))
+    torch.testing.assert_close(last, found[:, :, 6:], rtol=1e-6, atol=1e-6)  # one query, as in generation
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=label)
@@ -178,6 +183,12 @@ def test_id_heads_look_by_ids_alone_and_begin_with_equal_ones():
     for step in range(12):
         seen = before[0, 0, step, : step + 1]
         assert (seen[equal[step, : step + 1]].min() > seen[~equal[step, : step + 1]]).all()
+
+
+@pytest.mark.parametrize("encoding", [NoEncoding(), LearnedConfig(max_id=9), SinusoidalConfig()], ids=label)
+def test_id_heads_need_ids_in_the_scores(encoding):
+    with pytest.raises(BadInput, match="look by IDs alone"):
+        build_model(TransformerConfig(width=32, heads=2, id_heads=1, encoding=encoding), 9, 0)
 
 
 @pytest.mark.parametrize("id_heads", [-1, 3])

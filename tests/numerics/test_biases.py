@@ -22,10 +22,11 @@ every_bias = pytest.mark.parametrize("config", BIASES, ids=label)
 def _model(config, levels=1, heads=4):
     settings = TransformerConfig(layers=2, width=32, heads=heads, encoding=config)
     model = build_model(settings, 11, 0, level_sizes=(0,) * levels).eval()
+    generator = torch.Generator().manual_seed(1)
     with torch.no_grad():  # biases that make a difference
         for name, parameter in model.encoding.named_parameters():
-            if parameter.dim() > 1 and "raw" not in name:
-                parameter.mul_(30)
+            if name.endswith(("out", "offset", "weight")):
+                parameter.normal_(generator=generator)
     return model
 
 
@@ -75,8 +76,8 @@ def test_fire_is_the_formula():
         ids = IDS[row, 0].tolist()
         longest = max(abs(ids[i] - ids[0]), 5.0)
         near = math.log1p(0.1 * abs(ids[i] - ids[j])) / (math.log1p(0.1 * longest) + 1e-6)
-        hidden = (net.up.weight[:, 0] * near + net.up.bias).relu()
-        expected = float((net.down.weight[head] * hidden).sum() + net.down.bias[head])
+        hidden = (net.slope * near + net.shift).relu()
+        expected = float((net.out[:, head] * hidden).sum() + net.offset[head])
         assert float(bias[row, head, i, j]) == pytest.approx(expected, rel=1e-4)
 
 
@@ -107,3 +108,21 @@ def test_too_few_buckets_and_distances_are_refused():
     for wrong in ({"c": 0.0}, {"threshold": -1.0}, {"hidden": 0}):
         with pytest.raises(ValueError, match="must be positive"):
             FireConfig(**wrong)
+
+
+def test_fire_begins_without_a_bias_and_can_learn_one():
+    model = build_model(TransformerConfig(layers=1, width=32, heads=4, encoding=FireConfig()), 11, 0)
+    assert not model.encoding.bias(IDS, IDS).any()
+    model(torch.arange(7).expand(2, 7), IDS).square().sum().backward()
+    (net,) = model.encoding.levels
+    assert (net.out.grad.abs() > 0).any(1).sum() > 8
+
+
+@every_bias
+def test_bf16_training_tells_all_distances_apart_as_evaluation_does(config):
+    """Which distance is which must not hang on the precision of matrix products."""
+    encoding = _model(config).encoding
+    ids = torch.arange(60).expand(1, 1, 60)
+    exact = encoding.bias(ids, ids)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(encoding.bias(ids, ids), exact)

@@ -73,9 +73,10 @@ def test_the_cache_holds_the_same_hidden_states():
         model(tokens[:, :1], ids[:, :, :1], cache)
 
 
-def test_a_cache_of_fixed_shape_changes_nothing():
+@pytest.mark.parametrize(("encoding", "attention"), PAIRS, ids=label)
+def test_a_cache_of_fixed_shape_changes_nothing(encoding, attention):
     task, policy = ParityScratchpad(), Coupled(max_id=90)
-    model = _random_model(task, policy, RopeConfig(), ScaledSoftmaxConfig())
+    model = _random_model(task, policy, encoding, attention)
     sample = draw(task, [6, 10, 8])
     prompt = sample.prompt_only()
     ids = policy.evaluation_ids(task, prompt)

@@ -15,9 +15,12 @@ from longreach.api import (
     OptimizerConfig,
     ParityScratchpad,
     Planted,
+    PointerConfig,
     Pose,
+    Predicted,
     RecurrentConfig,
     RunConfig,
+    Sample,
     Sequential,
     Span,
     SparseParity,
@@ -134,10 +137,10 @@ def test_a_run_with_it_trains_tests_and_logs(tmp_path, model):
 def test_the_weight_of_the_dependency_loss_counts(tmp_path):
     def losses(weight):
         train = replace(CONFIG.train, objective=ObjectiveConfig(dependency_weight=weight))
-        folder = execute_in(tmp_path / str(weight), replace(CONFIG, model=POINTING, train=train))
-        return (folder.path / "metrics.jsonl").read_text()
+        folder = execute_in(tmp_path / str(len(list(tmp_path.iterdir()))), replace(CONFIG, model=POINTING, train=train))
+        return [(line["loss"], line["grad_norm"]) for line in folder.metrics() if "loss" in line]
 
-    assert losses(1.0) != losses(5.0)
+    assert losses(1.0) == losses(1.0) != losses(5.0)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +155,26 @@ def test_the_weight_of_the_dependency_loss_counts(tmp_path):
 def test_what_would_make_no_difference_is_refused(change, complaint):
     with pytest.raises(BadInput, match=complaint):
         check(replace(CONFIG, **change))
+
+
+def test_predicted_ids_and_a_dependency_head_go_together(tmp_path):
+    model = replace(POINTING, position_head=PointerConfig())
+    folder = execute_in(tmp_path / "run", replace(CONFIG, ids=Predicted(max_id=50), model=model))
+    assert {"id_loss", "dependency_loss"} <= set(next(iter(folder.metrics())))
+
+
+def test_a_copying_head_generates_from_any_mixture_of_prompts_and_budgets():
+    """The longest prompt and the longest answer stand in different rows: together they are wider than the sample."""
+    task = ParityScratchpad()
+    model = _decisive(COPYING, task)
+    long, short = draw(task, [8]), draw(task, [1])
+    tokens = torch.zeros(2, 12, dtype=torch.long)
+    tokens[0, :10], tokens[1, :3] = long.tokens[0, :10], short.tokens[0, :3]
+    answer = torch.arange(12) >= torch.tensor([[10], [3]])
+    sizes = torch.tensor([12, 12])
+    sample = Sample(tokens, answer, torch.zeros_like(answer), torch.tensor([8, 1]), sizes, torch.tensor([10, 3]))
+    cached = generate(model, task, Sequential(), sample)
+    assert torch.equal(cached.tokens, generate(model, task, Sequential(), sample, use_cache=False).tokens)
 
 
 def test_a_recurrent_net_has_no_attention_to_look_at():
@@ -199,5 +222,7 @@ def test_a_typed_prompt_gets_hints_and_known_answers_only():
         assignment.solve(prompt, 0)
     with pytest.raises(BadInput, match="index_hints needs a task with a coupling"):
         IndexHints(of=Planted())
+    with pytest.raises(BadInput, match="length 12 needs 14 hints, num_hints is 5"):
+        IndexHints(of=ParityScratchpad(), num_hints=5).parse("1 0 1 1 0 0 1 0 1 1 0 0")
     with pytest.raises(BadInput, match="num_hints must be at least 1"):
         IndexHints(of=Addition(), num_hints=0)

@@ -4,7 +4,7 @@ from longreach.attention.base import Attention, AttentionConfig
 from longreach.attention.entmax import EntmaxConfig
 from longreach.attention.explicit import ExplicitAttention
 from longreach.attention.scaled_softmax import ScaledSoftmaxConfig
-from longreach.attention.sliding_window import SlidingWindow, SlidingWindowConfig
+from longreach.attention.sliding_window import SlidingWindowConfig
 from longreach.attention.softmax import Softmax
 from longreach.attention.stick_breaking import StickBreakingConfig
 from longreach.attention.top_k import TopKConfig
@@ -15,7 +15,6 @@ __all__ = [
     "EntmaxConfig",
     "ExplicitAttention",
     "ScaledSoftmaxConfig",
-    "SlidingWindow",
     "SlidingWindowConfig",
     "Softmax",
     "StickBreakingConfig",

@@ -37,12 +37,13 @@ class Attention(nn.Module):
         q = self.rescale(q, visible)
         if q.shape[2] == 1 and mask is not None:
             # a step of generation: two products of a vector and a matrix, which fused kernels do as for a block of them
-            return self.write_out(q, k, v, mask, bias)
+            return self.write_out(q, k, v, visible, mask, bias)
         if bias is None:
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
         mixed = []
-        for part in parts(q, k):
-            added = bias(part).to(q.dtype).masked_fill(~seen(q, k, mask, part), -torch.inf)
+        for part in parts(q, k, bias):
+            hidden = ~self.seen(k.shape[2], visible, mask, part)
+            added = bias(part).to(q.dtype).masked_fill(hidden, -torch.inf)
             mixed.append(scaled_dot_product_attention(q[:, :, part], k, v, attn_mask=added))
         return torch.cat(mixed, dim=2)
 
@@ -51,45 +52,50 @@ class Attention(nn.Module):
         q: Float[Tensor, "b h q d"],
         k: Float[Tensor, "b h k d"],
         v: Float[Tensor, "b h k d"],
+        visible: Int[Tensor, "#b q"],
         mask: Bool[Tensor, "b 1 q k"] | None,
         bias: Bias | None,
     ) -> Float[Tensor, "b h q d"]:
         """The formula, a part of the queries at a time, for queries that are rescaled already."""
-        return torch.cat([self.weights(q, k, mask, bias, part).to(v.dtype) @ v for part in parts(q, k)], dim=2)
+        mixed = [self.weights(q, k, visible, mask, bias, part).to(v.dtype) @ v for part in parts(q, k, bias)]
+        return torch.cat(mixed, dim=2)
 
     def weights(
         self,
         q: Float[Tensor, "b h q d"],
         k: Float[Tensor, "b h k d"],
+        visible: Int[Tensor, "#b q"],
         mask: Bool[Tensor, "b 1 q k"] | None,
         bias: Bias | None,
         part: slice,
     ) -> Float[Tensor, "b h some k"]:
         """By what values are mixed, for a part of the queries."""
         exact = torch.promote_types(q.dtype, torch.float32)
-        scores = (q[:, :, part] @ k.transpose(2, 3)).to(exact) * q.shape[3] ** -0.5
-        if bias is not None:
-            scores = scores + bias(part)
-        return self.weigh(scores.masked_fill(~seen(q, k, mask, part), -torch.inf))
+        with torch.autocast(q.device.type, enabled=False):  # which key is ahead must not hang on the last bits of bf16
+            scores = q[:, :, part].to(exact) @ k.to(exact).transpose(2, 3) * q.shape[3] ** -0.5
+            if bias is not None:
+                scores = scores + bias(part)
+            return self.weigh(scores.masked_fill(~self.seen(k.shape[2], visible, mask, part), -torch.inf))
+
+    def seen(
+        self, keys: int, visible: Int[Tensor, "#b q"], mask: Bool[Tensor, "b 1 q k"] | None, part: slice
+    ) -> Bool[Tensor, "#b 1 some k"]:
+        """Which keys a part of the queries sees."""
+        if mask is not None:
+            return mask[:, :, part]
+        return torch.arange(keys, device=visible.device) < visible[:, None, part, None]
 
 
 _SCORES = 1 << 28
 """Scores that are written out at once."""
 
 
-def parts(q: Float[Tensor, "b h q d"], k: Float[Tensor, "b h k d"]) -> Iterator[slice]:
-    """All queries, in so many parts that their scores fit into memory."""
-    size = max(1, _SCORES // (q.shape[0] * q.shape[1] * k.shape[2]))
+def parts(q: Float[Tensor, "b h q d"], k: Float[Tensor, "b h k d"], bias: Bias | None) -> Iterator[slice]:
+    """All queries, in so many parts that their scores, and what making a bias takes, fit into memory."""
+    copies = 1 if bias is None else bias.copies
+    size = max(1, _SCORES // (q.shape[0] * q.shape[1] * k.shape[2] * copies))
     for start in range(0, q.shape[2], size):
         yield slice(start, min(start + size, q.shape[2]))
-
-
-def seen(q: Tensor, k: Tensor, mask: Tensor | None, part: slice) -> Bool[Tensor, "*b some k"]:
-    """Which keys a part of the queries sees."""
-    if mask is not None:
-        return mask[:, :, part]
-    rows = torch.arange(part.start, part.stop, device=q.device)
-    return torch.arange(k.shape[2], device=q.device) <= rows[:, None]
 
 
 @kind("attention")

@@ -19,4 +19,4 @@ class ExplicitAttention(Attention):
         mask: Bool[Tensor, "b 1 q k"] | None,
         bias: Bias | None,
     ) -> Float[Tensor, "b h q d"]:
-        return self.write_out(self.rescale(q, visible), k, v, mask, bias)
+        return self.write_out(self.rescale(q, visible), k, v, visible, mask, bias)

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from longreach.attention.base import Attention, AttentionConfig
-from longreach.positions.encodings import Bias, Shape
+from longreach.attention.explicit import ExplicitAttention
+from longreach.positions.encodings import Shape
 from longreach.registry import register
 
 
@@ -35,24 +36,14 @@ class SlidingWindowConfig(AttentionConfig):
         return SlidingWindow(self.window, self.sinks)
 
 
-class SlidingWindow(Attention):
+class SlidingWindow(ExplicitAttention):
     def __init__(self, window: int, sinks: int) -> None:
         super().__init__()
         self.window, self.sinks = window, sinks
 
-    def forward(
-        self,
-        q: Float[Tensor, "b h q d"],
-        k: Float[Tensor, "b h k d"],
-        v: Float[Tensor, "b h k d"],
-        visible: Int[Tensor, "#b q"],
-        mask: Bool[Tensor, "b 1 q k"] | None,
-        bias: Bias | None,
-    ) -> Float[Tensor, "b h q d"]:
-        return super().forward(q, k, v, visible, self.near(visible, k.shape[2], len(q)), bias)
-
-    def near(self, visible: Int[Tensor, "#b q"], keys: int, batch: int) -> Bool[Tensor, "b 1 q k"]:
-        """Which keys are seen; the causal mask and that of a cache are a part of it."""
-        column, last = torch.arange(keys, device=visible.device), visible[:, None, :, None]
-        seen = (column < last) & ((column >= last - self.window) | (column < self.sinks))
-        return seen.expand(batch, -1, -1, -1)
+    def seen(
+        self, keys: int, visible: Int[Tensor, "#b q"], mask: Bool[Tensor, "b 1 q k"] | None, part: slice
+    ) -> Bool[Tensor, "#b 1 some k"]:
+        column, last = torch.arange(keys, device=visible.device), visible[:, None, part, None]
+        near = (column >= last - self.window) | (column < self.sinks)
+        return near & super().seen(keys, visible, mask, part)

@@ -139,7 +139,9 @@ class _Writing:
             past, read = self.model.past(states, self.tokens), self.ids
         else:
             columns = self.cache.columns
-            past = Past(self.tokens[:, :columns], self.cache.memory[:, :columns])
+            # no row reaches the last columns where the longest prompt and the longest answer stand in different rows
+            tokens = torch.nn.functional.pad(self.tokens, (0, max(0, columns - self.tokens.shape[1])))
+            past = Past(tokens[:, :columns], self.cache.memory[:, :columns])
             read = self.cache.key_ids[:, :, :columns]
         logits = self.model.logits(self.hidden[:, None], self.at[:, None], past)[:, 0]
         new = self.sampling.choose(logits, draws)

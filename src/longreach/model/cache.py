@@ -19,7 +19,7 @@ class Cache:
     values: Float[Tensor, "layers b h slots d"]
     key_ids: Int[Tensor, "b g slots"]
     memory: Float[Tensor, "b slots m"]
-    """What a position head keeps of every token; empty without one."""
+    """What heads that look back keep of every token; empty without one."""
     filled: Int[Tensor, "b"]
     columns: int = 0
     fixed: bool = False
@@ -65,7 +65,7 @@ class Cache:
         return self.keys[layer][:, :, : self.columns], self.values[layer][:, :, : self.columns]
 
     def remember(self, slots: Int[Tensor, "b t"], memory: Float[Tensor, "b t m"]) -> None:
-        """Store what the position head keeps of new tokens."""
+        """Store what heads that look back keep of new tokens."""
         self.memory.scatter_(1, slots[..., None].expand_as(memory), memory.to(self.memory.dtype))
 
     def mask(self, slots: Int[Tensor, "b t"]) -> Bool[Tensor, "b 1 t k"]:

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.attention import AttentionConfig, Softmax
+from longreach.errors import BadInput
 from longreach.model.base import Model, ModelConfig
 from longreach.model.block import Block
 from longreach.model.cache import Cache
@@ -68,6 +69,10 @@ class Transformer(Model):
         super().__init__(config, vocab_size, len(level_sizes))
         shape = Shape(config.width, config.heads, level_sizes, max_id)
         self.encoding = config.encoding.build(shape)
+        if config.id_heads and not self.encoding.reaches_scores:
+            raise BadInput(
+                "model.id_heads look by IDs alone, which this encoding shows to the embeddings only: use rope"
+            )
         self.blocks = nn.ModuleList(
             Block(
                 config.width,

@@ -4,6 +4,7 @@ import io
 import math
 import textwrap
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from longreach.report.tables import METRIC_NAMES
 # Okabe and Ito's colours, which people with colour-blindness can tell apart
 _COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 _DASHES = ("-", "--", ":", "-.")
+_MARKERS = ("o", "s", "^", "D")
 _FEW = 6
 """Curves whose names fit into the picture; those of more stand beside it."""
 
@@ -34,8 +36,10 @@ def styles(names: Sequence[str]) -> dict[str, Style]:
     found = {}
     for number, members in enumerate(families.values()):
         for member, name in enumerate(sorted(members, key=len)):  # the family's own name comes first
-            turn = member + 2 * (number // len(_COLOURS))  # when the colours are used up, other dashes
-            found[name] = {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _DASHES[turn % len(_DASHES)]}
+            # when the colours are used up, other dashes; when those are, other markers
+            turn = member + 2 * (number // len(_COLOURS))
+            dashes, marker = _DASHES[turn % len(_DASHES)], _MARKERS[member // 2 % len(_MARKERS)]
+            found[name] = {"color": _COLOURS[number % len(_COLOURS)], "linestyle": dashes, "marker": marker}
     return {name: found[name] for name in names}
 
 
@@ -46,11 +50,12 @@ def length_figure(groups: list[Group], title: str) -> Figure:
     panels = list(dict.fromkeys(group.variant for group in groups)) if varied else [""]
     figure = Figure(figsize=(max(7.0, 4.6 * len(panels)), 4.4), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    name_of = attrgetter("setting" if varied else "variant")
+    style = styles(list(dict.fromkeys(map(name_of, groups))))
     for axis, panel in zip(axes, panels, strict=True):
         shown = [group for group in groups if panel in ("", group.variant)]
-        drawn = {group.setting if varied else group.variant: group for group in shown}
-        for name, style in styles(list(drawn)).items():
-            _draw(axis, drawn[name], name, style)
+        for group in shown:
+            _draw(axis, group, name_of(group), style[name_of(group)])
         longest = max(group.trained_to for group in shown)
         axis.axvspan(axis.get_xlim()[0], longest, color="#000000", alpha=0.06, lw=0)
         axis.text(longest, 1.045, "trained up to here ", ha="right", va="bottom", fontsize=8, color="#555555")
@@ -61,11 +66,12 @@ def length_figure(groups: list[Group], title: str) -> Figure:
         axis.set(xlabel="length", ylim=(-0.03, 1.12), title=panel)
         axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
         axis.grid(alpha=0.25)
-        if len(drawn) <= _FEW:
+        if len(style) <= _FEW:
             axis.legend(frameon=False, loc="best")
-    if len(drawn) > _FEW:
+    if len(style) > _FEW:
         figure.set_figwidth(figure.get_figwidth() + 2)
-        figure.legend(*axes[-1].get_legend_handles_labels(), frameon=False, loc="outside right center", handlelength=3)
+        lines = {line.get_label(): line for axis in axes for line in axis.get_legend_handles_labels()[0]}
+        figure.legend(handles=list(lines.values()), frameon=False, loc="outside right center", handlelength=3)
     axes[0].set_ylabel(METRIC_NAMES[groups[0].metric])
     figure.suptitle("\n".join(textwrap.wrap(title, int(10 * figure.get_figwidth()))), fontsize=11)
     return figure
@@ -91,7 +97,7 @@ def errors_figure(results: list[Result]) -> Figure | None:
         if total:
             share = [count / total for count in by_place]
             middle = [(tenth + 0.5) / TENTHS for tenth in range(TENTHS)]
-            place.plot(middle, share, marker="o", ms=3, lw=1.2, label=name, **style[name])
+            place.plot(middle, share, ms=3, lw=1.2, label=name, **style[name])
     place.set(title="place of the first error", xlabel="share of the answer written", ylabel="share of wrong answers")
     shown = [name for name in variants if sum(counts[name][0].values())]
     token = [counts[name][0]["error_token_first"] / sum(counts[name][0].values()) for name in shown]
@@ -135,7 +141,7 @@ def loss_figure(results: list[Result]) -> Figure:
         lines = [line for line in result.folder.metrics() if "loss" in line]
         label = result.variant if result is next(r for r in results if r.variant == result.variant) else None
         loss = [max(line["loss"], 1e-8) for line in lines]
-        axis.plot([line["step"] for line in lines], loss, lw=1, label=label, **style[result.variant])
+        axis.plot([line["step"] for line in lines], loss, lw=1, label=label, **style[result.variant] | {"marker": None})
     axis.set(xlabel="step", ylabel="training loss", yscale="log")
     axis.grid(alpha=0.25)
     if len(style) <= _FEW:
@@ -181,7 +187,7 @@ def as_svg(figure: Figure) -> str:
 
 def _draw(axis: "matplotlib.axes.Axes", group: Group, label: str, style: Style) -> None:
     middle, colour = group.middle(), style["color"]
-    axis.plot(list(middle), list(middle.values()), lw=2.2, marker="o", ms=4, label=label, **style)
+    axis.plot(list(middle), list(middle.values()), lw=2.2, ms=4, label=label, **style)
     if len(group.curves) == 1:
         bounds = [score.interval() for score in group.curves[0].scores]
         axis.fill_between(

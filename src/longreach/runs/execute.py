@@ -234,7 +234,9 @@ def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
 def _check_reachable(config: RunConfig, model: Model, lengths: tuple[int, ...]) -> None:
     """Refuse a position head that cannot say the true IDs: its loss would be infinite."""
     batch = TrainingStream(config.task, config.ids, lengths, 64, seed=0, device="cpu").batch(0)
-    loss = answer_loss(model, batch.sample, batch.ids, ObjectiveConfig(id_loss_on=config.train.objective.id_loss_on))
+    objective = ObjectiveConfig(id_loss_on=config.train.objective.id_loss_on)
+    needs = None if model.dependency_head is None else config.task.depends_on(batch.sample)
+    loss = answer_loss(model, batch.sample, batch.ids, objective, depends_on=needs)
     if not math.isfinite(float(loss.position)):
         raise BadInput(
             f"the position head cannot reach all IDs of {config.task.name}: raise model.position_head.moves,"

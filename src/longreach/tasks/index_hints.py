@@ -53,9 +53,7 @@ class IndexHints(Task):
         self.of.check_length(length)
         numbers = torch.arange(16)
         sample = self.of.sample(torch.full_like(numbers, length), stream(0, "look", numbers), length)
-        used = int(self._ids(sample).max())
-        if used > self.num_hints:
-            raise BadInput(f"index_hints: length {length} needs {used} hints, num_hints is {self.num_hints}")
+        self._check_hints(sample)
 
     def max_tokens(self, length: int) -> int:
         return self._stride * self.of.max_tokens(length)
@@ -116,11 +114,18 @@ class IndexHints(Task):
     def parse(self, text: str) -> list[int]:
         """A prompt without hints, which are counted from 1."""
         plain = self.of.prompt(self.of.parse(text), 1)
+        self._check_hints(plain)
         hinted = self._with_hints(plain, self._ids(plain))
         return hinted.tokens[0, : int(hinted.prompt_tokens[0])].tolist()
 
     def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
         return self.of.prompt_length(prompt_tokens // self._stride)
+
+    def _check_hints(self, plain: Sample) -> None:
+        used = int(self._ids(plain).max())
+        if used > self.num_hints:
+            length = int(plain.length.max())
+            raise BadInput(f"index_hints: length {length} needs {used} hints, num_hints is {self.num_hints}")
 
     @property
     def _stride(self) -> int:

@@ -43,6 +43,12 @@ class Encoding(nn.Module):
     absolute: bool = False
     """Whether a state can know which ID it has, and not only how IDs differ."""
 
+    @property
+    def reaches_scores(self) -> bool:
+        """Whether IDs enter the scores themselves, and not only the embeddings."""
+        own = type(self)
+        return own.rotation is not Encoding.rotation or own.score_bias is not Encoding.score_bias
+
     def embed(self, ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t w"] | None:
         """Something to add to the token embeddings."""
         return None
@@ -60,8 +66,8 @@ class Encoding(nn.Module):
 class Bias:
     """What is added to the scores, made when asked for a part of the queries: of all at once it may be too much."""
 
-    def __init__(self, make: Callable[[slice], Float[Tensor, "b h q k"]]) -> None:
-        self.make = make
+    def __init__(self, make: Callable[[slice], Float[Tensor, "b h q k"]], copies: int = 1) -> None:
+        self.make, self.copies = make, copies
         self.last: tuple[slice, Tensor] | None = None
 
     def __call__(self, queries: slice) -> Float[Tensor, "b h q k"]:
@@ -74,11 +80,14 @@ class Bias:
 class BiasEncoding(Encoding):
     """Base of encodings that add to the scores a function of how IDs differ."""
 
+    copies: int = 8
+    """About how many times the bias itself is held in memory while it is made."""
+
     def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
         raise BadInput(f"{type(self).__name__} does not say what its bias is")
 
     def score_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Bias | None:
-        return Bias(lambda queries: self.bias(query_ids[:, :, queries], key_ids))
+        return Bias(lambda queries: self.bias(query_ids[:, :, queries], key_ids), self.copies)
 
 
 def sum_over_levels(
@@ -88,7 +97,10 @@ def sum_over_levels(
 ) -> Float[Tensor, "b h q k"]:
     """Add up what each level says about the distances of its IDs, query minus key."""
     distances = query_ids[..., None] - key_ids[:, :, None]
-    return torch.stack([of_level(distance, level) for level, distance in enumerate(distances.unbind(1))]).sum(0)
+    total = of_level(distances[:, 0], 0)
+    for level in range(1, distances.shape[1]):
+        total = total + of_level(distances[:, level], level)
+    return total
 
 
 @kind("encoding")

@@ -41,15 +41,17 @@ class FireConfig(EncodingConfig):
 class Fire(BiasEncoding):
     def __init__(self, shape: Shape, config: FireConfig) -> None:
         super().__init__()
+        self.copies = 8 + 4 * config.hidden // shape.heads
         self.levels = nn.ModuleList([_Net(shape.heads, config) for _ in range(shape.levels)])
 
     def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
         come = (query_ids - key_ids[:, :, :1]).abs()  # the first key is the sequence's first token, in a cache too
-        return sum_over_levels(query_ids, key_ids, lambda d, level: self.levels[level](d, come[:, level]))
+        with torch.autocast(query_ids.device.type, enabled=False):  # bf16 tells only a few distances apart
+            return sum_over_levels(query_ids, key_ids, lambda d, level: self.levels[level](d, come[:, level]))
 
 
 class _Net(nn.Module):
-    """One level."""
+    """One level: a piecewise linear function of a number from 0 to 1, for each head."""
 
     def __init__(self, heads: int, config: FireConfig) -> None:
         super().__init__()
@@ -57,16 +59,25 @@ class _Net(nn.Module):
         self.log_c = nn.Parameter(torch.zeros(()))
         self.log_threshold = nn.Parameter(torch.zeros(()))
         """Logarithms, so that both stay positive."""
-        self.up = nn.Linear(1, config.hidden)
-        self.down = nn.Linear(config.hidden, heads)
+        self.slope = nn.Parameter(torch.zeros(config.hidden))
+        self.shift = nn.Parameter(torch.zeros(config.hidden))
+        self.out = nn.Parameter(torch.zeros(config.hidden, heads))
+        self.offset = nn.Parameter(torch.zeros(heads))
 
     def initialise(self) -> None:
+        """Kinks spread over 0..1, rising and falling in turn; no bias at first, and gradients everywhere."""
         nn.init.constant_(self.log_c, math.log(self.config.c))
         nn.init.constant_(self.log_threshold, math.log(self.config.threshold))
+        with torch.no_grad():
+            number = torch.arange(self.config.hidden)
+            self.slope.copy_(1.0 - 2.0 * (number % 2))
+            self.shift.copy_(-self.slope * (number + 0.5) / self.config.hidden)
+        nn.init.zeros_(self.out)
+        nn.init.zeros_(self.offset)
 
     def forward(self, distance: Int[Tensor, "b q k"], come: Int[Tensor, "b q"]) -> Float[Tensor, "b h q k"]:
         c = self.log_c.exp()
         longest = torch.maximum(come.to(c.dtype), self.log_threshold.exp())
         near = (c * distance.abs().to(c.dtype)).log1p() / ((c * longest).log1p()[..., None] + _EPS)
-        biases: Tensor = self.down(self.up(near[..., None]).relu())
-        return biases.permute(0, 3, 1, 2)
+        hidden = (near[..., None] * self.slope + self.shift).relu()
+        return (hidden @ self.out + self.offset).permute(0, 3, 1, 2)
