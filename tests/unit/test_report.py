@@ -64,6 +64,7 @@ def test_no_table_loses_a_figure(groups):
 def test_reach_runs_from_the_worst_seed_to_the_best():
     assert reach_text(_group("a", LONG), 0.9) == "2000 (100x)"
     assert reach_text(_group("a", LONG, SHORT), 0.9) == "40..2000 (2x..100x)"
+    assert reach_text(replace(_group("a", LONG), trained_to=2), 0.9) == "2000 (1000x)"
     both = _group("a", LONG, SHORT, LONG)
     assert both.middle()[2000] == 1.0
     assert both.worst()[2000] == 0.3

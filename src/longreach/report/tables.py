@@ -54,8 +54,12 @@ def reach_text(group: Group, threshold: float) -> str:
     """`160 (8x)`, or `80..160 (4x..8x)` from the worst seed to the best."""
     lengths = sorted(group.reaches(threshold))
     ends = list(dict.fromkeys((lengths[0], lengths[-1])))
-    times = "..".join(f"{length / group.trained_to:.3g}x" for length in ends)
+    times = "..".join(_times(length / group.trained_to) for length in ends)
     return f"{'..'.join(map(str, ends))} ({times})"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}x" if ratio >= 1000 else f"{ratio:.3g}x"
 
 
 def _spread(lengths: list[int], most: int) -> list[int]:
