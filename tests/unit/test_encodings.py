@@ -49,6 +49,9 @@ def test_rope_depends_on_differences_of_ids_only():
 @pytest.mark.parametrize("levels", [1, 2])
 def test_every_level_enters(encoding, levels):
     model = _model(encoding, levels)
+    with torch.no_grad():  # some begin without a bias
+        for parameter in model.encoding.parameters():
+            parameter.add_(torch.linspace(0.1, 0.5, parameter.numel()).view(parameter.shape))
     tokens = torch.arange(8)[None] % 5
     ids = torch.arange(8).expand(1, levels, 8).clone()
     before = model(tokens, ids)

@@ -1,6 +1,6 @@
 """Index hints: position IDs written out as tokens, in front of the tokens that carry them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -12,6 +12,7 @@ from longreach.registry import register
 from longreach.relabelling import increasing, within_prompt
 from longreach.seeding import Draws, stream
 from longreach.tasks.base import Sample, Task
+from longreach.tasks.parity_scratchpad import ParityScratchpad
 
 
 @register("task", "index_hints")
@@ -26,7 +27,7 @@ class IndexHints(Task):
     the authors use consecutive ones from a random start.  Every answer token has its hints, and they count as answer.
     """
 
-    of: Task
+    of: Task = field(default_factory=ParityScratchpad)
     """The task that gets hints."""
     num_hints: int = 1000
     """Hints that there are, besides #0."""
