@@ -2,7 +2,6 @@
 
 from longreach.attention.base import Attention, AttentionConfig
 from longreach.attention.entmax import EntmaxConfig
-from longreach.attention.explicit import ExplicitAttention
 from longreach.attention.scaled_softmax import ScaledSoftmaxConfig
 from longreach.attention.sliding_window import SlidingWindowConfig
 from longreach.attention.softmax import Softmax
@@ -13,7 +12,6 @@ __all__ = [
     "Attention",
     "AttentionConfig",
     "EntmaxConfig",
-    "ExplicitAttention",
     "ScaledSoftmaxConfig",
     "SlidingWindowConfig",
     "Softmax",

@@ -14,7 +14,11 @@ from longreach.registry import kind, name_of
 
 
 class Attention(nn.Module):
-    """Softmax attention through torch's fused kernels.  A subclass may rescale the queries."""
+    """Softmax attention through torch's fused kernels.  A subclass may rescale the queries, and one that weighs or sees
+    keys in a way of its own says so, and is written out."""
+
+    fused: bool = True
+    """Whether torch's kernels compute it: weights are a softmax over all keys that the mask shows."""
 
     def rescale(self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"]) -> Float[Tensor, "b h q d"]:
         """Queries, given how many keys each of them sees."""
@@ -35,8 +39,9 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "b h q d"]:
         """Without a mask, queries and keys are the same tokens and attention is causal."""
         q = self.rescale(q, visible)
-        if q.shape[2] == 1 and mask is not None:
-            # a step of generation: two products of a vector and a matrix, which fused kernels do as for a block of them
+        # a step of generation is two products of a vector and a matrix, which fused kernels do as for a block of them
+        one_query = q.shape[2] == 1 and mask is not None
+        if one_query or not self.fused:
             return self.write_out(q, k, v, visible, mask, bias)
         if bias is None:
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)

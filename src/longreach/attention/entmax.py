@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from longreach.attention.base import Attention
-from longreach.attention.explicit import ExplicitAttention
 from longreach.attention.scaled_softmax import ScaledSoftmax, ScaledSoftmaxConfig
 from longreach.errors import BadInput
 from longreach.positions.encodings import Shape
@@ -37,7 +36,9 @@ class EntmaxConfig(ScaledSoftmaxConfig):
         return Entmax(shape.heads, self)
 
 
-class Entmax(ExplicitAttention, ScaledSoftmax):
+class Entmax(ScaledSoftmax):
+    fused = False
+
     def __init__(self, heads: int, config: EntmaxConfig) -> None:
         super().__init__(heads, config)
         try:

@@ -7,7 +7,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from longreach.attention.base import Attention, AttentionConfig
-from longreach.attention.explicit import ExplicitAttention
 from longreach.positions.encodings import Shape
 from longreach.registry import register
 
@@ -36,7 +35,9 @@ class SlidingWindowConfig(AttentionConfig):
         return SlidingWindow(self.window, self.sinks)
 
 
-class SlidingWindow(ExplicitAttention):
+class SlidingWindow(Attention):
+    fused = False
+
     def __init__(self, window: int, sinks: int) -> None:
         super().__init__()
         self.window, self.sinks = window, sinks

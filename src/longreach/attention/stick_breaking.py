@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from longreach.attention.base import Attention, AttentionConfig
-from longreach.attention.explicit import ExplicitAttention
 from longreach.positions.encodings import Shape
 from longreach.registry import register
 
@@ -26,7 +25,9 @@ class StickBreakingConfig(AttentionConfig):
         return StickBreaking()
 
 
-class StickBreaking(ExplicitAttention):
+class StickBreaking(Attention):
+    fused = False
+
     def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         unseen = scores == -torch.inf
         scores = scores.masked_fill(unseen, 0.0)  # any number will do: gradients of infinities are not numbers

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from longreach.attention.base import Attention
-from longreach.attention.explicit import ExplicitAttention
 from longreach.attention.scaled_softmax import ScaledSoftmax, ScaledSoftmaxConfig
 from longreach.positions.encodings import Shape
 from longreach.registry import register
@@ -32,7 +31,9 @@ class TopKConfig(ScaledSoftmaxConfig):
         return TopK(shape.heads, self)
 
 
-class TopK(ExplicitAttention, ScaledSoftmax):
+class TopK(ScaledSoftmax):
+    fused = False
+
     def __init__(self, heads: int, config: TopKConfig) -> None:
         super().__init__(heads, config)
         self.keep = config.keep

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.attention import Attention, ExplicitAttention
+from longreach.attention import Attention
 from longreach.decode import answers, generate
 from longreach.errors import BadInput
 from longreach.model import RESERVED, IdChoice, Model, Past
@@ -231,7 +231,7 @@ def attention_weights(
     bias: Bias | None,
 ) -> Float[Tensor, "b h q k"]:
     """By what `mix` weighs the values, given the same arguments."""
-    if type(mix).forward not in (Attention.forward, ExplicitAttention.forward):
+    if type(mix).forward is not Attention.forward:
         raise BadInput(f"{type(mix).__name__} mixes values in a way of its own: its weights are not known")
     every_query = slice(0, q.shape[2])
     return mix.weights(mix.rescale(q, visible), k, visible, mask, bias, every_query)
