@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from longreach.api import RecurrentConfig, TransformerConfig
 from longreach.config import build, dump_yaml, merge, nested, read_value, read_yaml, to_plain
 from longreach.errors import BadInput
 from longreach.registry import lookup, register
@@ -163,3 +164,13 @@ def test_changes_must_fit_only_the_variants_that_run():
     assert variants["counting"].model.position_head is None
     with pytest.raises(BadInput, match="expected a name, or a mapping"):
         parse_recipe("test", content, changes)
+
+
+def test_naming_another_model_begins_from_its_own_defaults():
+    content = {"task": "tape", "model": {"layers": 2, "heads": 4}, "variants": {"plain": {}, "other": {}}}
+    content["variants"]["other"] = {"model": {"name": "recurrent", "width": 32}}
+    variants = parse_recipe("test", content, {}).variants
+    assert variants["plain"].model == TransformerConfig(layers=2, heads=4)
+    assert variants["other"].model == RecurrentConfig(width=32)
+    flagged = parse_recipe("test", content, {"model": {"name": "recurrent"}}, only=["plain"]).variants
+    assert flagged["plain"].model == RecurrentConfig()

@@ -10,7 +10,7 @@ from longreach.errors import BadInput
 from longreach.evaluate import EvalConfig
 from longreach.model import ModelConfig, TransformerConfig
 from longreach.positions.ids import IdPolicy, Sequential
-from longreach.registry import nearest
+from longreach.registry import kind_of, name_of, nearest
 from longreach.tasks import Task
 from longreach.train import TrainConfig
 from longreach.version import PACKAGE
@@ -65,7 +65,7 @@ def parse_recipe(
     variants = content.get("variants", {"": {}})
     if not isinstance(variants, Mapping) or not variants:
         raise BadInput(f"{name}: variants must be a mapping from names to settings")
-    base = {key: value for key, value in content.items() if key not in _HEAD}
+    base = _with_names({key: value for key, value in content.items() if key not in _HEAD})
     overrides = {key: value for key, value in changes.items() if key not in _HEAD}
     built = {}
     for key in (*base, *overrides):
@@ -86,6 +86,18 @@ def parse_recipe(
         seeds=tuple(range(first, first + seeds)),
         variants=built,
     )
+
+
+def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a part without its name are the default part's: say so, lest another part inherits them."""
+    named = dict(settings)
+    for field_ in fields(RunConfig):
+        value = named.get(field_.name)
+        if callable(field_.default_factory) and isinstance(value, Mapping) and "name" not in value:
+            default = field_.default_factory()
+            if any(kind_of(base) for base in type(default).__mro__):
+                named[field_.name] = {"name": name_of(type(default)), **value}
+    return named
 
 
 def shipped_recipes() -> dict[str, Path]:
