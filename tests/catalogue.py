@@ -27,13 +27,19 @@ from longreach.api import (
 )
 from longreach.tasks import (
     Addition,
+    Copy,
+    Duplicate,
     GraphWalk,
     IndexHints,
+    OddsFirst,
     ParityScratchpad,
     Planted,
     PointerChasing,
+    RepeatCopy,
+    Reverse,
     SparseParity,
     Tape,
+    UniqueCopy,
     VariableAssignment,
 )
 from longreach.tasks.planted_laws import FixedGaps, SumMod, TableLabel, UniformTokens, WeightedTokens, WindowPositions
@@ -71,6 +77,13 @@ TASKS = [
     GraphWalk(num_names=60, degree=1, steps=Span(2, 6)),
     Addition(),
     Addition(carry="hidden"),
+    Copy(),
+    Copy(symbols=3, times=3),
+    UniqueCopy(symbols=600),
+    RepeatCopy(),
+    Duplicate(),
+    Reverse(),
+    OddsFirst(),
     IndexHints(of=ParityScratchpad(), num_hints=99),
     IndexHints(of=Addition(), num_hints=99),
     IndexHints(of=Tape(), num_hints=99),

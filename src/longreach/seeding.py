@@ -33,6 +33,10 @@ class Draws:
         """Integers in [0, high), high < 2**31; no value is favoured by more than high / 2**32."""
         return (_shift_right(self.bits(purpose, columns), 32) * high) >> 32
 
+    def at(self, column: Int[Tensor, "b n"], high: int) -> Int[Tensor, "b n"]:
+        """Integers in [0, high) as a function of the column: a random table, of which only these entries are made."""
+        return (_shift_right(_mix_(self.key[:, None] + (column + 1) * _signed(_GOLDEN)), 32) * high) >> 32
+
     def uniform(self, purpose: str, columns: int) -> Float[Tensor, "b {columns}"]:
         """Doubles in [0, 1), all 53 bits random."""
         return _shift_right(self.bits(purpose, columns), 11).double() * 2.0**-53

@@ -1,5 +1,7 @@
 """What must hold for every task."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from catalogue import COUPLED_TASKS, RULE_TASKS, TASKS, label
@@ -15,6 +17,7 @@ from longreach.api import (
     ParityScratchpad,
     Planted,
     PointerChasing,
+    Sample,
     Span,
     SparseParity,
     Tape,
@@ -100,9 +103,54 @@ def test_redrawing_keeps_the_answer_and_what_it_depends_on(task):
     assert torch.equal(again.num_tokens, sample.num_tokens)
     for row in range(30):
         assert task.solve(again, row) == answer_of(sample, row)
-    plain = task.of if isinstance(task, IndexHints) else task
-    if not isinstance(plain, ParityScratchpad | Addition):  # there every token matters
+    signs = torch.tensor([not any(character.isalnum() for character in word) for word in task.vocabulary])
+    in_prompt = torch.arange(sample.tokens.shape[1]) < sample.prompt_tokens[:, None]
+    if (in_prompt & ~needed & ~signs[sample.tokens]).any() and not isinstance(task, IndexHints):
         assert (again.tokens != sample.tokens).any()
+
+
+@every_task
+def test_the_solver_agrees_with_the_sampler_at_every_length_up_to_200(task):
+    sample = draw(task, legal(task, list(range(1, 201))), seed=7)
+    for row in range(200):
+        assert task.solve(sample, row) == answer_of(sample, row)
+
+
+@every_task
+def test_everything_that_is_listed_matters(task):
+    """Each place of a prompt that some answer needs: in some sample, another token there changes the answer."""
+    if isinstance(task, IndexHints):
+        pytest.skip("hints say the same twice: no single token decides")
+    sample = draw(task, legal(task, [6] * 60), seed=3)
+    listed = task.depends_on(sample).any(1) & (torch.arange(sample.tokens.shape[1]) < sample.prompt_tokens[:, None])
+    for place in listed.any(0).nonzero()[:, 0].tolist():
+        words = sample.tokens[:, place].unique().tolist()
+        if len(words) > 1:  # not the same in every sample
+            rows = listed[:, place].nonzero()[:, 0].tolist()
+            assert any(_changes(task, sample.rows(row, row + 1), place, words) for row in rows)
+
+
+def _changes(task: Task, sample: Sample, place: int, words: list[int]) -> bool:
+    """Whether another token in this place makes another answer: one of these, or one it changes places with."""
+    tokens, answer = sample.tokens[0], answer_of(sample, 0)
+    for word in words:
+        changed = tokens.clone()
+        changed[place] = word
+        if _answers_otherwise(task, sample, changed, answer):
+            return True
+    for other in range(int(sample.prompt_tokens[0])):
+        changed = tokens.clone()
+        changed[place], changed[other] = tokens[other], tokens[place]
+        if _answers_otherwise(task, sample, changed, answer):
+            return True
+    return False
+
+
+def _answers_otherwise(task: Task, sample: Sample, tokens: torch.Tensor, answer: list[int]) -> bool:
+    try:
+        return task.solve(replace(sample, tokens=tokens[None]), 0) != answer
+    except BadInput:  # no prompt any more
+        return False
 
 
 def test_flipping_a_bit_that_matters_flips_the_answer():

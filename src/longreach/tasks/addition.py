@@ -1,5 +1,6 @@
 """Addition of two numbers, digit by digit: the least significant first, as by hand."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -118,5 +119,5 @@ class Addition(Task):
         n = max(len(first), len(second))
         return super().parse(" ".join([";", *first.zfill(n), "+", *second.zfill(n), "="]))
 
-    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        return (prompt_tokens - 3) // 2
+    def prompt_length(self, tokens: Sequence[int]) -> int:
+        return (len(tokens) - 3) // 2

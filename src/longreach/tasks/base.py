@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Int
@@ -67,6 +67,9 @@ class Level:
 class Task:
     """Base of all tasks.  A subclass must give `vocabulary`, `max_tokens`, `sample` and `solve`;
     what it does not give of the rest is refused with a clear message when asked for."""
+
+    paper: ClassVar[str] = ""
+    """Where the task comes from; empty where it is ours."""
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -153,11 +156,12 @@ class Task:
         sizes = torch.tensor([len(tokens)])
         index = torch.arange(row.shape[1])
         answer = (index >= len(tokens))[None]
-        return Sample(row, answer, torch.zeros_like(answer), self.prompt_length(sizes), sizes + budget, sizes)
+        length = torch.tensor([self.prompt_length(tokens)])
+        return Sample(row, answer, torch.zeros_like(answer), length, sizes + budget, sizes)
 
-    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        """The task's length, from the number of prompt tokens."""
-        return prompt_tokens
+    def prompt_length(self, tokens: Sequence[int]) -> int:
+        """The task's length, from the tokens of a prompt."""
+        return len(tokens)
 
     def words(self, tokens: Sequence[int]) -> list[str]:
         return [self.vocabulary[token] for token in tokens]

@@ -1,5 +1,6 @@
 """A walk on a labelled graph: like pointer chasing, but which edge to take is decided while the answer is written."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -164,9 +165,10 @@ class GraphWalk(Task):
             raise BadInput(f"graph_walk: a prompt is statements of {size} names, ? and a name, got {text!r}")
         return [*tokens, _EQUALS]
 
-    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        self.check_length((int(prompt_tokens[0]) - 3) // (self.degree + 1))
-        return (prompt_tokens - 3) // (self.degree + 1)
+    def prompt_length(self, tokens: Sequence[int]) -> int:
+        length = (len(tokens) - 3) // (self.degree + 1)
+        self.check_length(length)
+        return length
 
     @staticmethod
     def _after(sample: Sample) -> Int[Tensor, "b t"]:

@@ -1,5 +1,6 @@
 """Index hints: position IDs written out as tokens, in front of the tokens that carry them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -75,16 +76,21 @@ class IndexHints(Task):
         if not (self.of.coupling_by_rule or sample.hidden):
             raise BadInput(f"index_hints: the hints of an answer of {self.of.name} depend on the answer")
         plain = self._without_hints(sample.rows(row, row + 1))
-        start, ids = int(plain.prompt_tokens[0]), self._ids(plain)[0]
+        start, ids = int(plain.prompt_tokens[0]), self._ids(plain)[0].tolist()
+        written = sample.tokens[row].tolist()
+        known = [{ids[g][at]: written[at * self._stride + g] for at in range(start)} for g in range(len(ids))]
         answer = []
         for number, token in enumerate(self.of.solve(plain, 0)):
-            for level, of_level in enumerate(ids.tolist()):
-                known = {of_level[at]: int(sample.tokens[row, at * self._stride + level]) for at in range(start)}
-                top = max(known)
-                wanted = of_level[start + number]
-                answer.append(known[wanted] if wanted in known else known[top] + wanted - top if wanted else self._zero)
+            answer += [self._hint(of_level[start + number], hints) for of_level, hints in zip(ids, known, strict=True)]
             answer.append(token)
         return answer
+
+    def _hint(self, wanted: int, known: Mapping[int, int]) -> int:
+        """The hint of an ID: as in the prompt, or counted on from the prompt's last."""
+        if not wanted:
+            return self._zero
+        top = max(known)
+        return known.get(wanted, known[top] + wanted - top)
 
     def sparsity(self, length: int) -> int:
         return self.of.sparsity(length) + 1
@@ -119,8 +125,8 @@ class IndexHints(Task):
         hinted = self._with_hints(plain, self._ids(plain))
         return hinted.tokens[0, : int(hinted.prompt_tokens[0])].tolist()
 
-    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        return self.of.prompt_length(prompt_tokens // self._stride)
+    def prompt_length(self, tokens: Sequence[int]) -> int:
+        return self.of.prompt_length(tokens[self._stride - 1 :: self._stride])
 
     def _check_hints(self, plain: Sample) -> None:
         used = int(self._ids(plain).max())

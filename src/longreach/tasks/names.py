@@ -1,5 +1,7 @@
 """Names, for tasks whose tokens stand for things: how they are written, and drawn without repetition."""
 
+import math
+
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -8,6 +10,8 @@ from longreach.seeding import Draws
 
 LAST = torch.iinfo(torch.int64).max
 """A key that sorts behind every random key."""
+_SHUFFLED = 512
+_ROUNDS = 8
 
 
 def letters(number: int) -> str:
@@ -22,6 +26,30 @@ def letters(number: int) -> str:
 def smallest(keys: Int[Tensor, "b n"], count: int) -> Int[Tensor, "b {count}"]:
     """Indices of the smallest keys, in their order: `count` distinct indices at random."""
     return keys.topk(count, dim=1, largest=False).indices
+
+
+def distinct(draws: Draws, purpose: str, among: int, count: int) -> Int[Tensor, "b {count}"]:
+    """`count` different numbers below `among` at random, in random order; few of many are as cheap as few of few.
+
+    Few numbers are shuffled.  Many are permuted by a Feistel network on a grid of rows and columns, with random rounds:
+    each number 0, 1, 2, ... goes to a cell of its own (Black and Rogaway, CT-RSA 2002).
+    """
+    if among <= _SHUFFLED:
+        return smallest(draws.bits(purpose, among), count)
+    rows = math.isqrt(among)
+    columns = -(-among // rows)
+    spare = rows * columns - among  # cells that stand for no number: fewer than there are rows
+    cell = torch.arange(count + spare, device=draws.key.device)
+    row, column = (cell % rows).expand(len(draws.key), -1), (cell // rows).expand(len(draws.key), -1)
+    for number in range(_ROUNDS):
+        rounds = draws.child(f"{purpose} {number}")
+        if number % 2:
+            row = (row + rounds.at(column, rows)) % rows
+        else:
+            column = (column + rounds.at(row, columns)) % columns
+    cell = row * columns + column
+    order = (cell >= among).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]  # those that stand for a number
+    return cell.gather(1, order)
 
 
 def renew(

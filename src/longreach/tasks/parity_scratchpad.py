@@ -1,5 +1,6 @@
 """Parity with a scratchpad: two tokens decide each step, but they stand n tokens apart."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -82,6 +83,6 @@ class ParityScratchpad(Task):
             raise BadInput(f"parity_scratchpad: a prompt is bits, with ; = behind them or not, got {text!r}")
         return [*tokens, _END, _EQUALS]
 
-    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        self.check_length(int(prompt_tokens[0]) - 2)
-        return prompt_tokens - 2
+    def prompt_length(self, tokens: Sequence[int]) -> int:
+        self.check_length(len(tokens) - 2)
+        return len(tokens) - 2

@@ -149,9 +149,8 @@ class PointerChasing(Task):
         length = list(tokens).index(_QUERY) // 2  # counted, since any number of marks may follow
         return replace(super().prompt(tokens, budget), length=torch.tensor([length]))
 
-    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        """Exact for the fewest hops only: where hops are a range, the number of tokens does not tell."""
-        return (prompt_tokens - self.hops.low - 4) // 2
+    def prompt_length(self, tokens: Sequence[int]) -> int:
+        return tokens.index(_QUERY) // 2
 
     @staticmethod
     def _statement(sample: Sample, step: Int[Tensor, "b t"]) -> Int[Tensor, "b t"]:

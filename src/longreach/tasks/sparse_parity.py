@@ -1,5 +1,6 @@
 """Sparse parity: the paper's own task for "the fewer tokens matter, the farther a model reaches"."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -97,9 +98,9 @@ class SparseParity(Task):
             raise BadInput(f"sparse_parity: marks and bits alternate, as in -1+0, got {text!r}")
         return tokens
 
-    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        self.check_length(int(prompt_tokens[0]))
-        return prompt_tokens
+    def prompt_length(self, tokens: Sequence[int]) -> int:
+        self.check_length(len(tokens))
+        return len(tokens)
 
     @staticmethod
     def _prompt_tokens(sample: Sample) -> Tensor:

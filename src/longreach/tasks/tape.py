@@ -1,5 +1,6 @@
 """A tape under a moving head: each step reads one cell, but which one is decided while the answer is written."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -96,6 +97,8 @@ class Tape(Task):
         end = int(sample.prompt_tokens[row])
         prompt, drawn = sample.tokens[row, :end].tolist(), sample.tokens[row, end + 1 :: 2].tolist()
         cells = [token for token in prompt if token >= _FIRST_SYMBOL]
+        if prompt.count(_MARK) != 1:
+            raise BadInput("tape: a prompt has one head")
         head = prompt.index(_MARK)
         answer = [cells[head]]
         for move in drawn:
@@ -147,9 +150,9 @@ class Tape(Task):
             raise BadInput(f"tape: a prompt is cells with one ^ in front of the start, as in a b ^ c =, got {text!r}")
         return [*tokens, _EQUALS]
 
-    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        self.check_length(int(prompt_tokens[0]) - 2)
-        return prompt_tokens - 2
+    def prompt_length(self, tokens: Sequence[int]) -> int:
+        self.check_length(len(tokens) - 2)
+        return len(tokens) - 2
 
     def _most_steps(self, length: int) -> int:
         return length if self.steps is None else self.steps.high

@@ -1,5 +1,6 @@
 """Variable assignment: every step is sparse, but *where* its tokens stand depends on the input."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -270,8 +271,8 @@ class VariableAssignment(Task):
             raise BadInput(f"variable_assignment: a statement has {2 * m} tokens, got {tokens.index(_QUERY)} before ?")
         return tokens
 
-    def prompt_length(self, prompt_tokens: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        return (prompt_tokens - self._question_size) // (2 * self.name_tokens)
+    def prompt_length(self, tokens: Sequence[int]) -> int:
+        return (len(tokens) - self._question_size) // (2 * self.name_tokens)
 
     @property
     def _question_size(self) -> int:
