@@ -28,7 +28,7 @@ from longreach.config import build_part, to_plain
 from longreach.errors import BadInput
 from longreach.registry import entries
 from longreach.seeding import Draws, stream
-from longreach.tasks import PAD
+from longreach.tasks import PAD, Worksheet
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
 every_task = pytest.mark.parametrize("task", TASKS, ids=label)
@@ -254,21 +254,22 @@ def test_aligned_means_distance_zero():
 
 @pytest.mark.parametrize(
     "task",
-    [task for task in TASKS if isinstance(task, Tape | PointerChasing | GraphWalk | Addition)],
+    [task for task in COUPLED_TASKS if isinstance(task, Tape | PointerChasing | GraphWalk | Addition | Worksheet)],
     ids=label,
 )
 def test_aligned_ids_lead_to_what_a_step_reads(task):
-    """Whatever ID a step starts from, one of the prompt tokens that it reads has it."""
+    """Whatever ID a step starts from, one of the tokens that it reads has it, besides the one it starts from."""
     sample = draw(task, legal(task, [6, 9, 12]))
     ids, needs = task.coupling(sample, "aligned"), task.depends_on(sample)
+    grows = [number for number, level in enumerate(task.coupling_levels) if level.grows]
     for row, step in (sample.answer & ~sample.given).nonzero().tolist():
         if sample.tokens[row, step] == task.stop_token:
             continue
-        read = needs[row, step] & (torch.arange(needs.shape[2]) < sample.prompt_tokens[row])
+        read = needs[row, step] & (torch.arange(needs.shape[2]) != step - 1)
         start = ids[row, :, step - 1]
-        assert (start[0] > 0) or step == sample.prompt_tokens[row] or isinstance(task, Addition)
-        for level in start.nonzero()[:, 0].tolist():
-            assert start[level] in ids[row, level, read]
+        assert (start[0] > 0) or step == sample.prompt_tokens[row] or isinstance(task, Addition | Worksheet)
+        for level in grows:
+            assert start[level] == 0 or start[level] in ids[row, level, read]
 
 
 def test_published_parity_ids_are_those_of_the_paper():
