@@ -2,21 +2,27 @@
 
 from longreach.api import (
     AlibiConfig,
+    CopeConfig,
     Coupled,
     EntmaxConfig,
     FireConfig,
     KerpleConfig,
     LearnedConfig,
     LearnedRopeConfig,
+    NapeConfig,
     NoEncoding,
     Oracle,
     Pose,
     Predicted,
     Randomized,
     RandomStart,
+    ReRopeConfig,
     RopeConfig,
+    ScaledRopeConfig,
     ScaledSoftmaxConfig,
+    SelfExtendConfig,
     Sequential,
+    ShawConfig,
     SinusoidalConfig,
     SlidingWindowConfig,
     Softmax,
@@ -24,6 +30,8 @@ from longreach.api import (
     StickBreakingConfig,
     T5Config,
     TopKConfig,
+    TransformerXlConfig,
+    XposConfig,
 )
 from longreach.tasks import (
     Addition,
@@ -113,6 +121,17 @@ BIASES = [
     KerpleConfig(),
     KerpleConfig(kernel="power"),
     FireConfig(),
+    NapeConfig(),
+]
+FAR_ROPES = [
+    SelfExtendConfig(window=4, group=3),
+    ReRopeConfig(window=4),
+    ReRopeConfig(window=4, leak=2.0),
+    ScaledRopeConfig(trained_to=8),
+    ScaledRopeConfig(trained_to=8, method="linear"),
+    ScaledRopeConfig(trained_to=8, method="ntk"),
+    ScaledRopeConfig(trained_to=8, method="dynamic"),
+    ScaledRopeConfig(trained_to=8, method="llama3"),
 ]
 ENCODINGS = [
     NoEncoding(),
@@ -122,6 +141,11 @@ ENCODINGS = [
     RopeConfig(fraction=0.5),
     RopeConfig(spectrum="random"),
     LearnedRopeConfig(max_id=120),
+    XposConfig(),
+    ShawConfig(max_distance=5),
+    TransformerXlConfig(),
+    CopeConfig(positions=5),
+    *FAR_ROPES,
     *BIASES,
 ]
 ATTENTIONS = [

@@ -42,6 +42,11 @@ def _naive(q, k, v, scale, weigh, bias=None):
     return out
 
 
+def _attend(attention, q, *rest):
+    """With queries rescaled as a layer does; states are any."""
+    return attention(attention.rescale(q, rest[2], q.transpose(1, 2).flatten(2)), *rest)
+
+
 def _largest(scores):
     """Softmax over the three largest."""
     edge = scores.sort(descending=True).values[min(3, len(scores)) - 1]
@@ -101,11 +106,13 @@ def test_attention_is_the_formula(config, weigh, with_bias):
         scale = lambda h, n: 1.0  # noqa: E731
     visible = torch.arange(1, 8)[None]
     given = None if bias is None else Bias(lambda part: bias[:, :, part])
-    found = attention(q, k, v, visible, None, given)
+    found = _attend(attention, q, k, v, visible, None, given)
     torch.testing.assert_close(found, _naive(q, k, v, scale, weigh, bias), rtol=1e-6, atol=1e-6)
     mask = torch.ones(2, 1, 7, 7, dtype=torch.bool).tril()
-    torch.testing.assert_close(attention(q, k, v, visible, mask, given), found, rtol=1e-6, atol=1e-6)
-    last = attention(q[:, :, 6:], k, v, visible[:, 6:], mask[:, :, 6:], given and Bias(lambda part: bias[:, :, 6:]))
+    torch.testing.assert_close(_attend(attention, q, k, v, visible, mask, given), found, rtol=1e-6, atol=1e-6)
+    last = _attend(
+        attention, q[:, :, 6:], k, v, visible[:, 6:], mask[:, :, 6:], given and Bias(lambda part: bias[:, :, 6:])
+    )
     torch.testing.assert_close(last, found[:, :, 6:], rtol=1e-6, atol=1e-6)  # one query, as in generation
 
 
@@ -159,7 +166,7 @@ def test_a_crowd_cannot_dilute_the_few_largest_scores():
     q = torch.ones(1, 1, 1, 8)
     seen = torch.ones(1, 1, 1, 10_000, dtype=torch.bool)
     with torch.no_grad():
-        mixed = attention(q, k, v.expand(-1, -1, -1, 8), torch.tensor([[10_000]]), seen, None)
+        mixed = _attend(attention, q, k, v.expand(-1, -1, -1, 8), torch.tensor([[10_000]]), seen, None)
     assert torch.equal(mixed, torch.ones_like(mixed))
 
 

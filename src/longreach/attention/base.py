@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,8 +21,10 @@ class Attention(nn.Module):
     fused: bool = True
     """Whether torch's kernels compute it: weights are a softmax over all keys that the mask shows."""
 
-    def rescale(self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"]) -> Float[Tensor, "b h q d"]:
-        """Queries, given how many keys each of them sees."""
+    def rescale(
+        self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]
+    ) -> Float[Tensor, "b h q d"]:
+        """Queries, given how many keys each of them sees and the states that they were made from."""
         return q
 
     def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
@@ -37,8 +40,8 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "b 1 q k"] | None,
         bias: Bias | None,
     ) -> Float[Tensor, "b h q d"]:
-        """Without a mask, queries and keys are the same tokens and attention is causal."""
-        q = self.rescale(q, visible)
+        """For queries that are rescaled already.  Without a mask, queries and keys are the same tokens and attention is
+        causal."""
         # a step of generation is two products of a vector and a matrix, which fused kernels do as for a block of them
         one_query = q.shape[2] == 1 and mask is not None
         if one_query or not self.fused:
@@ -47,8 +50,8 @@ class Attention(nn.Module):
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
         mixed = []
         for part in parts(q, k, bias):
-            hidden = ~self.seen(k.shape[2], visible, mask, part)
-            added = bias(part).to(q.dtype).masked_fill(hidden, -torch.inf)
+            seen = self.seen(k.shape[2], visible, mask, part)
+            added = bias(part, q[:, :, part], k, seen).to(q.dtype).masked_fill(~seen, -torch.inf)
             mixed.append(scaled_dot_product_attention(q[:, :, part], k, v, attn_mask=added))
         return torch.cat(mixed, dim=2)
 
@@ -61,7 +64,7 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "b 1 q k"] | None,
         bias: Bias | None,
     ) -> Float[Tensor, "b h q d"]:
-        """The formula, a part of the queries at a time, for queries that are rescaled already."""
+        """The formula, a part of the queries at a time."""
         mixed = [self.weights(q, k, visible, mask, bias, part).to(v.dtype) @ v for part in parts(q, k, bias)]
         return torch.cat(mixed, dim=2)
 
@@ -77,10 +80,12 @@ class Attention(nn.Module):
         """By what values are mixed, for a part of the queries."""
         exact = torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(q.device.type, enabled=False):  # which key is ahead must not hang on the last bits of bf16
-            scores = q[:, :, part].to(exact) @ k.to(exact).transpose(2, 3) * q.shape[3] ** -0.5
+            some, keys = q[:, :, part].to(exact), k.to(exact)
+            seen = self.seen(k.shape[2], visible, mask, part)
+            scores = some @ keys.transpose(2, 3) * q.shape[3] ** -0.5
             if bias is not None:
-                scores = scores + bias(part)
-            return self.weigh(scores.masked_fill(~self.seen(k.shape[2], visible, mask, part), -torch.inf))
+                scores = scores + bias(part, some, keys, seen)
+            return self.weigh(scores.masked_fill(~seen, -torch.inf))
 
     def seen(
         self, keys: int, visible: Int[Tensor, "#b q"], mask: Bool[Tensor, "b 1 q k"] | None, part: slice
@@ -107,6 +112,9 @@ def parts(q: Float[Tensor, "b h q d"], k: Float[Tensor, "b h k d"], bias: Bias |
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig:
     """Base of the settings of an attention: what a recipe names."""
+
+    paper: ClassVar[str] = ""
+    """Where it comes from; empty where it is ours."""
 
     def build(self, shape: Shape) -> Attention:
         raise BadInput(f"attention {name_of(type(self))} does not say how to build it")

@@ -38,6 +38,8 @@ class ScaledSoftmax(Attention):
     def initialise(self) -> None:
         nn.init.constant_(self.slope, self.config.start)
 
-    def rescale(self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"]) -> Float[Tensor, "b h q d"]:
+    def rescale(
+        self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]
+    ) -> Float[Tensor, "b h q d"]:
         growth = self.config.offset + self.slope[:, None] * visible.float().log()[:, None, :]  # [b, h, q]
         return (q * growth[..., None]).to(q.dtype)

@@ -234,7 +234,7 @@ def attention_weights(
     if type(mix).forward is not Attention.forward:
         raise BadInput(f"{type(mix).__name__} mixes values in a way of its own: its weights are not known")
     every_query = slice(0, q.shape[2])
-    return mix.weights(mix.rescale(q, visible), k, visible, mask, bias, every_query)
+    return mix.weights(q, k, visible, mask, bias, every_query)
 
 
 def sharing(ids: Int[Tensor, "g t"], index: int, growing: Bool[Tensor, "g"]) -> list[int]:

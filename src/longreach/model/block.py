@@ -56,6 +56,7 @@ class SelfAttention(nn.Module):
         self,
         x: Float[Tensor, "b t w"],
         rotation: Rotation | None,
+        key_rotation: Rotation | None,
         visible: Int[Tensor, "#b t"],
         mask: Tensor | None,
         bias: Bias | None,
@@ -68,10 +69,10 @@ class SelfAttention(nn.Module):
         q, k, v = qkv.chunk(3, dim=-1)  # [b, h, t, d] each
         if self.id_heads is not None:
             q, k = self.id_heads(q, k)
-        q, k = rotate(self.norm_q(q), rotation), rotate(self.norm_k(k), rotation)
+        q, k = rotate(self.norm_q(q), rotation), rotate(self.norm_k(k), key_rotation)
         if cache is not None and slots is not None:
             k, v = cache.write(layer, slots, k, v)
-        mixed = self.mix(q, k, v, visible, mask, bias)
+        mixed = self.mix(self.mix.rescale(q, visible, x), k, v, visible, mask, bias)
         return self.out(mixed.transpose(1, 2).reshape(b, t, w))  # type: ignore[no-any-return]
 
 

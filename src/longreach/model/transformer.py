@@ -108,11 +108,17 @@ class Transformer(Model):
         if position is not None:
             x = x + position
         rotation = self.encoding.rotation(ids, origin)
-        bias = self.encoding.score_bias(ids, key_ids)
+        context = {
+            "rotation": rotation,
+            "key_rotation": self.encoding.key_rotation(ids, origin, rotation),
+            "visible": visible,
+            "mask": mask,
+            "bias": self.encoding.score_bias(ids, key_ids),
+            "cache": cache,
+            "slots": slots,
+        }
         for layer, block in enumerate(self.blocks):
-            x = block(
-                x, rotation=rotation, visible=visible, mask=mask, bias=bias, cache=cache, slots=slots, layer=layer
-            )
+            x = block(x, layer=layer, **context)
         return x
 
     def new_cache(self, batch: int, slots: int) -> Cache:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.errors import BadInput
@@ -58,6 +58,12 @@ class Encoding(nn.Module):
         IDs changes nothing, not even in the last bit."""
         return None
 
+    def key_rotation(
+        self, ids: Int[Tensor, "b g t"], origin: Int[Tensor, "b g 1"], rotation: Rotation | None
+    ) -> Rotation | None:
+        """Angles of the keys, where they differ from the queries'."""
+        return rotation
+
     def score_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> "Bias | None":
         """Something to add to the scores, shared by all layers."""
         return None
@@ -70,11 +76,36 @@ class Bias:
         self.make, self.copies = make, copies
         self.last: tuple[slice, Tensor] | None = None
 
-    def __call__(self, queries: slice) -> Float[Tensor, "b h q k"]:
-        """The last part is kept: in short sequences it is all, and every layer asks for it."""
-        if self.last is None or self.last[0] != queries:
-            self.last = (queries, self.make(queries))
+    def __call__(
+        self,
+        part: slice,
+        q: Float[Tensor, "b h some d"],
+        k: Float[Tensor, "b h k d"],
+        seen: Bool[Tensor, "#b 1 some k"],
+    ) -> Float[Tensor, "b h some k"]:
+        """For a part of the queries: `q` are those, and `seen` are the keys that they see.
+
+        The last part is kept: in short sequences it is all, and every layer asks for it.
+        """
+        if self.last is None or self.last[0] != part:
+            self.last = (part, self.make(part))
         return self.last[1]
+
+
+class ContentBias(Bias):
+    """A bias that depends on what queries and keys are, and not on their IDs alone: nothing of it can be kept."""
+
+    def __init__(self, of: Callable[[slice, Tensor, Tensor, Tensor], Tensor], copies: int = 1) -> None:
+        self.of, self.copies = of, copies
+
+    def __call__(
+        self,
+        part: slice,
+        q: Float[Tensor, "b h some d"],
+        k: Float[Tensor, "b h k d"],
+        seen: Bool[Tensor, "#b 1 some k"],
+    ) -> Float[Tensor, "b h some k"]:
+        return self.of(part, q, k, seen)
 
 
 class BiasEncoding(Encoding):
@@ -107,6 +138,9 @@ def sum_over_levels(
 @dataclass(frozen=True, kw_only=True)
 class EncodingConfig:
     """Base of the settings of an encoding: what a recipe names."""
+
+    paper: ClassVar[str] = ""
+    """Where it comes from; empty where it is ours."""
 
     def build(self, shape: Shape) -> Encoding:
         raise BadInput(f"encoding {name_of(type(self))} does not say how to build it")

@@ -37,6 +37,10 @@ class RopeConfig(EncodingConfig):
             raise ValueError(f"rope.fraction must be in (0, 1], got {self.fraction}")
 
     def build(self, shape: Shape) -> Encoding:
+        return Rope(self.pairs_of(shape), self)
+
+    def pairs_of(self, shape: Shape) -> list[int]:
+        """For each level, how many pairs of dimensions turn with its IDs."""
         turned = int(shape.head_dim * self.fraction)
         pairs = turned // 2
         # a level of a few IDs needs few frequencies to tell them apart: the others get the rest
@@ -48,7 +52,7 @@ class RopeConfig(EncodingConfig):
                 f"rope turns {turned} of {shape.head_dim} dimensions of a head,"
                 f" which do not split into pairs for {shape.levels} ID level(s)"
             )
-        return Rope([bounded if size else rest // growing for size in shape.level_sizes], self)
+        return [bounded if size else rest // growing for size in shape.level_sizes]
 
 
 class Rope(Encoding):
@@ -65,10 +69,23 @@ class Rope(Encoding):
         draws = stream(0, "rope/frequencies", torch.full((1,), level, device=device))
         return math.pi * draws.uniform("frequency", self.pairs[level])[0]
 
-    def rotation(self, ids: Int[Tensor, "b g t"], origin: Int[Tensor, "b g 1"]) -> Rotation | None:
+    def rotation(self, ids: Int[Tensor, "b g t"], origin: Int[Tensor, "b g 1"]) -> Rotation:
         # in fp64: fp32 angles at ID 1,000,000 already change scores by 1%
         away = (ids - origin).double()
         angles = [away[:, level, :, None] * self.frequencies(level, ids.device) for level in range(len(self.pairs))]
         half = torch.cat(angles, dim=-1)[:, None]  # [b, 1, t, r/2]: the levels side by side
         both = torch.cat([half, half], dim=-1)
         return both.cos().float(), both.sin().float()
+
+    def turning(self, x: Float[Tensor, "b h t d"], level: int) -> Float[Tensor, "b h t r"]:
+        """The dimensions of queries or keys that turn with a level's IDs."""
+        half, first = sum(self.pairs), sum(self.pairs[:level])
+        last = first + self.pairs[level]
+        return torch.cat([x[..., first:last], x[..., half + first : half + last]], dim=-1)
+
+
+def turn_further(x: Float[Tensor, "b h t r"], angles: Float[Tensor, "b t p"]) -> Float[Tensor, "b h t r"]:
+    """Turn what `turning` gave by other angles on top of its own."""
+    cos, sin = angles.cos().to(x.dtype)[:, None], angles.sin().to(x.dtype)[:, None]
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

@@ -1,6 +1,7 @@
 """What an ID policy is: it turns a sample into position IDs, and relabels them in training."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
@@ -16,6 +17,9 @@ from longreach.tasks import Sample, Task
 @dataclass(frozen=True, kw_only=True)
 class IdPolicy:
     """Base of all ID policies.  A subclass must give `assign`; `relabel` is the identity by default."""
+
+    paper: ClassVar[str] = ""
+    """Where it comes from; empty where it is ours."""
 
     max_id: int = 0
     """The largest ID that training shows; 0 where training shows only what `assign` gives."""

@@ -1,0 +1,38 @@
+"""Half of the heads with linear biases, half without any position (Vasylenko et al., 2025)."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from longreach.errors import BadInput
+from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
+from longreach.registry import register
+
+
+@register("encoding", "nape")
+@dataclass(frozen=True, kw_only=True)
+class NapeConfig(EncodingConfig):
+    """The first half of the heads falls by |i - j| / h for head h = 1, 2, ...; the others know the causal mask only.
+
+    Meant to be used with an attention whose scores grow in the heads without biases alone: `scaled_heads: 0.5`.
+    """
+
+    paper = "Vasylenko et al., 2025"
+
+    def build(self, shape: Shape) -> Encoding:
+        if shape.heads % 2:
+            raise BadInput(f"nape splits heads into halves, and there are {shape.heads}")
+        return Nape(shape.heads)
+
+
+class Nape(BiasEncoding):
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
+        number = torch.arange(1, self.heads + 1, device=query_ids.device)
+        slopes = torch.where(number <= self.heads // 2, 1 / number, 0.0)[:, None, None]
+        return sum_over_levels(query_ids, key_ids, lambda distance, level: -slopes * distance.abs()[:, None])
