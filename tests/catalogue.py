@@ -1,6 +1,7 @@
 """One or more settings of every registered part, for tests that must hold for all of them."""
 
 from longreach.api import (
+    Abacus,
     AlibiConfig,
     CopeConfig,
     Coupled,
@@ -31,6 +32,7 @@ from longreach.api import (
     T5Config,
     TopKConfig,
     TransformerXlConfig,
+    UniformPose,
     XposConfig,
 )
 from longreach.tasks import (
@@ -107,6 +109,8 @@ POLICIES = [
     Randomized(max_id=500),
     Pose(max_id=500),
     Pose(max_id=500, chunks=4),
+    UniformPose(max_id=500),
+    Abacus(max_id=500),
     Coupled(max_id=500),
     Coupled(max_id=500, form="published", relabelling="offset"),
     Oracle(max_id=500),

@@ -44,13 +44,25 @@ from longreach.positions.encodings import (
     TransformerXlConfig,
     XposConfig,
 )
-from longreach.positions.ids import Coupled, IdPolicy, Oracle, Pose, Predicted, Randomized, RandomStart, Sequential
+from longreach.positions.ids import (
+    Abacus,
+    Coupled,
+    IdPolicy,
+    Oracle,
+    Pose,
+    Predicted,
+    Randomized,
+    RandomStart,
+    Sequential,
+    UniformPose,
+)
 from longreach.registry import register
 from longreach.runs import Observer, RunConfig, RunFolder, choose_device, execute, gather_info, load_model, load_recipe
 from longreach.seeding import Draws, stream
 from longreach.spans import Lengths, Span
 from longreach.tasks import (
     Addition,
+    Copy,
     Form,
     GraphWalk,
     IndexHints,
@@ -69,10 +81,12 @@ from longreach.tasks import (
 from longreach.train import OptimizerConfig, TrainConfig
 
 __all__ = [
+    "Abacus",
     "Addition",
     "AlibiConfig",
     "AttentionConfig",
     "CopeConfig",
+    "Copy",
     "Coupled",
     "Draws",
     "EntmaxConfig",
@@ -132,6 +146,7 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "TransformerXlConfig",
+    "UniformPose",
     "VariableAssignment",
     "XposConfig",
     "build_model",

@@ -1,13 +1,18 @@
 """What must hold for every ID policy, and for relabelling."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from catalogue import POLICIES, TASKS, label
-from helpers import draw, legal
+from helpers import TINY, draw, legal
 from hypothesis import given
 from hypothesis import strategies as st
 
 from longreach.api import (
+    Abacus,
+    Addition,
+    Copy,
     Coupled,
     Oracle,
     ParityScratchpad,
@@ -18,13 +23,17 @@ from longreach.api import (
     RandomStart,
     Sequential,
     Span,
+    UniformPose,
     VariableAssignment,
+    build_model,
+    generate,
 )
 from longreach.errors import BadInput
 from longreach.positions.ids import coverage
 from longreach.registry import entries
 from longreach.relabelling import increasing
 from longreach.seeding import stream
+from longreach.tasks import PAD
 
 
 def _prompt_ids_are_known(task, policy):
@@ -35,9 +44,11 @@ PAIRS = [
     (task, policy)
     for task in TASKS
     for policy in POLICIES
-    if not isinstance(policy, Coupled)
+    if (not isinstance(policy, Coupled | Abacus))
+    or (isinstance(policy, Abacus) and any(word[0].isdigit() for word in task.vocabulary))
     or (
-        task.coupling_levels
+        isinstance(policy, Coupled)
+        and task.coupling_levels
         and (task.coupling_by_rule or not policy.needs_rule)
         and _prompt_ids_are_known(task, policy)
     )
@@ -195,3 +206,51 @@ def test_coverage_counts_by_parts_of_the_range():
 def test_sequential_counts():
     sample = draw(ParityScratchpad(), [3])
     assert Sequential().assign(ParityScratchpad(), sample)[0, 0].tolist() == list(range(9))
+
+
+def test_abacus_counts_the_digits_of_each_number():
+    task = Addition()
+    prompt = task.prompt(task.parse("37 + 8"), 5)
+    assert Abacus(max_id=9).assign(task, prompt)[0, 0].tolist() == [0, 1, 2, 0, 1, 2, 0, 0, 0, 0, 0, 0]
+    sample = draw(task, [2, 6])
+    ids = Abacus(max_id=30).assign(task, sample)
+    assert ids[0, 0].tolist()[:11] == [0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 0]
+    moved = Abacus(max_id=30).relabel(task, sample, ids, stream(0, "ids", torch.arange(2)))
+    change = (moved - ids)[ids > 0]
+    assert len(change.unique()) <= 2
+    assert (moved == 0).eq(ids == 0).all()
+    with pytest.raises(BadInput, match="has none"):
+        Abacus(max_id=9).check(Copy(), draw(Copy(), [4]))
+    with pytest.raises(BadInput, match="numbers have 7 digits"):
+        Abacus(max_id=6).check(task, draw(task, [6]))
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_abacus_ids_follow_from_what_the_model_writes(use_cache):
+    task, policy = Addition(), Abacus(max_id=90)
+    sample = draw(task, [4, 9, 7, 12])
+    model = build_model(TINY, len(task.vocabulary), 3).eval()
+    written = generate(model, task, policy, sample, use_cache=use_cache, shift=5)
+    read = torch.arange(sample.tokens.shape[1]) < sample.num_tokens[:, None] - 1  # the last is never read
+    again = replace(sample, tokens=written.tokens)
+    expected = policy.evaluation_ids(task, again) + 5
+    unstopped = read & (written.tokens != PAD)
+    assert unstopped.sum() > sample.prompt_tokens.sum()
+    assert torch.equal(written.ids[:, 0][unstopped], expected[:, 0][unstopped])
+
+
+def test_uniform_pose_trains_all_distances_alike():
+    """The share of samples that show a distance at all: PoSE shows the largest rarely."""
+    sample = draw(ParityScratchpad(), [10] * 4000)
+    shares = {}
+    for policy in (Pose(max_id=200), UniformPose(max_id=200)):
+        plain = policy.assign(ParityScratchpad(), sample)
+        ids = policy.relabel(ParityScratchpad(), sample, plain, stream(0, "ids", torch.arange(4000)))[:, 0]
+        far = (ids[:, :, None] - ids[:, None, :]).clamp(min=0)
+        shown = torch.zeros(4000, 201, dtype=torch.bool).scatter_(1, far.flatten(1), True)
+        shares[policy.name] = shown[:, 1:].double().mean(0)
+        assert ids.max() == 200
+    far = {name: share[22:] for name, share in shares.items()}  # a sample has 23 tokens
+    skips = (200 - 22) // 22 + 1
+    assert (far["uniform_pose"] - 1 / skips).abs().max() < 5 * (1 / skips / 4000) ** 0.5  # standard deviations
+    assert far["pose"].max() > 10 * far["pose"].min()

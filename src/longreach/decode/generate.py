@@ -53,9 +53,14 @@ def generate(
     prompt = sample.prompt_only()
     ids = policy.evaluation_ids(task, prompt) + shift
     model.check_ids(ids)
-    writer = _IdWriter(model, ids, prompt, prompt_ids_only, shift) if policy.supplier(task) == "model" else None
-    if prompt_ids_only and writer is None:
+    supplier = policy.supplier(task)
+    if prompt_ids_only and supplier != "model":
         raise BadInput(f"prompt_ids_only concerns predicted IDs, which {policy.name} does not use")
+    writer: _IdWriter | None = None
+    if supplier == "model":
+        writer = _PredictedIds(model, ids, prompt, prompt_ids_only, shift)
+    elif supplier == "tokens":
+        writer = _IdsOfTokens(task, policy, shift)
     writing = _Writing(model, task.stop_token, prompt, ids, writer, sampling or Sampling(), draws, use_cache)
     if use_cache and ids.is_cuda and writing.budget > _WORTH_RECORDING and not (sampling and sampling.temperature):
         writing.run_recorded()
@@ -168,6 +173,39 @@ class _Writing:
 
 class _IdWriter:
     """Chooses the IDs of the tokens that are written."""
+
+    def choose(
+        self,
+        hidden: Float[Tensor, "b w"],
+        token: Int[Tensor, "b"],
+        visible: Int[Tensor, "b"],
+        past: Past,
+        read: Int[Tensor, "b g t"],
+    ) -> Int[Tensor, "b g"]:
+        raise NotImplementedError
+
+
+class _IdsOfTokens(_IdWriter):
+    """They follow from what is written."""
+
+    def __init__(self, task: Task, policy: IdPolicy, shift: int) -> None:
+        self.task, self.policy, self.shift = task, policy, shift
+
+    def choose(
+        self,
+        hidden: Float[Tensor, "b w"],
+        token: Int[Tensor, "b"],
+        visible: Int[Tensor, "b"],
+        past: Past,
+        read: Int[Tensor, "b g t"],
+    ) -> Int[Tensor, "b g"]:
+        last = (visible - 1)[:, None, None].expand(-1, read.shape[1], 1)
+        before = read.gather(2, last)[:, :, 0]
+        return self.policy.follow(self.task, token, before - self.shift) + self.shift
+
+
+class _PredictedIds(_IdWriter):
+    """The model predicts them."""
 
     def __init__(
         self, model: Model, ids: Int[Tensor, "b g t"], prompt: Sample, prompt_ids_only: bool, shift: int

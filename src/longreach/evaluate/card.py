@@ -43,6 +43,7 @@ def make_card(task: Task, policy: IdPolicy, lengths: tuple[int, ...], config: Ev
     supplied = {
         "count": "counting tokens",
         "rule": "a rule, from the prompt",
+        "tokens": "a rule, from the tokens written so far",
         "model": "a rule in the prompt, the model itself in the answer",
         "oracle": "the true answer (oracle: for study)",
     }

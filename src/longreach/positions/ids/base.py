@@ -52,8 +52,12 @@ class IdPolicy:
         return _without_padding(self.relabel(task, sample, self.assign(task, sample), draws), sample)
 
     def supplier(self, task: Task) -> str:
-        """Who supplies the IDs of generated tokens: `count`, `rule`, `model` or `oracle`."""
+        """Who supplies the IDs of generated tokens: `count`, `rule`, `tokens` (see `follow`), `model` or `oracle`."""
         return "count"
+
+    def follow(self, task: Task, token: Int[Tensor, "b"], before: Int[Tensor, "b g"]) -> Int[Tensor, "b g"]:
+        """IDs of a token just written, from itself and the IDs of the one before: where `tokens` supply them."""
+        raise BadInput(f"{self.name} does not say how IDs follow from tokens")
 
     def serves_generation(self, task: Task) -> bool:
         """Whether `assign` needs the prompt only, or the model supplies the rest."""

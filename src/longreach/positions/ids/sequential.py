@@ -59,6 +59,8 @@ class Pose(_UpToMaxId):
     that keeps the last ID at most max_id.  Cuts and skips are drawn anew at every step.
     """
 
+    paper = "Zhu et al., ICLR 2024"
+
     chunks: int = 2
     """Number of chunks."""
 
@@ -83,11 +85,32 @@ class Pose(_UpToMaxId):
         return ids + shift[:, None]
 
 
+@register("ids", "uniform_pose")
+@dataclass(frozen=True, kw_only=True)
+class UniformPose(_UpToMaxId):
+    """Two chunks with a skip between them, such that all distances are trained alike: a distance between a sample's own
+    and max_id is shown by the same share of samples, whichever it is.
+
+    A skip u before the second chunk of n tokens in all shows the distances u+1..u+n-1.  So skips are drawn from the
+    largest possible one downwards in steps of n-1: the distances that they show do not overlap and leave none out.
+    With `pose`, whose skips are uniform, the largest distances are rare.  Ours.
+    """
+
+    def relabel(self, task: Task, sample: Sample, ids: Int[Tensor, "b g t"], draws: Draws) -> Int[Tensor, "b g t"]:
+        inner = (sample.num_tokens - 1).clamp(min=1)[:, None]
+        room = self.room(sample)
+        cut = 1 + draws.below("cut", inner, 1)
+        skip = room - inner * draws.below("skip", room // inner + 1, 1)
+        return ids + skip[:, None] * (ids >= cut[:, None])
+
+
 @register("ids", "randomized")
 @dataclass(frozen=True, kw_only=True)
 class Randomized(_UpToMaxId):
     """A uniform subset of 0..max_id, in order (Ruoss et al., ACL 2023).  Plain in evaluation: 0, 1, 2, ... is one of
     the subsets, and every token counts."""
+
+    paper = "Ruoss et al., ACL 2023"
 
     def relabel(self, task: Task, sample: Sample, ids: Int[Tensor, "b g t"], draws: Draws) -> Int[Tensor, "b g t"]:
         width = ids.shape[2]
