@@ -3,6 +3,7 @@
 from longreach.api import (
     Abacus,
     AlibiConfig,
+    AsEntmaxConfig,
     CopeConfig,
     Coupled,
     EntmaxConfig,
@@ -159,6 +160,8 @@ ATTENTIONS = [
     TopKConfig(keep=4),
     EntmaxConfig(),
     EntmaxConfig(alpha=2.0),
+    AsEntmaxConfig(),
+    ScaledSoftmaxConfig(scaled_heads=0.5),
     StickBreakingConfig(),
     SlidingWindowConfig(window=5, sinks=2),
 ]

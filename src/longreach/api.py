@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from longreach.attention import (
+    AsEntmaxConfig,
     AttentionConfig,
     EntmaxConfig,
     ScaledSoftmaxConfig,
@@ -84,6 +85,7 @@ __all__ = [
     "Abacus",
     "Addition",
     "AlibiConfig",
+    "AsEntmaxConfig",
     "AttentionConfig",
     "CopeConfig",
     "Copy",

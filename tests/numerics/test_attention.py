@@ -8,6 +8,7 @@ import torch
 from catalogue import ATTENTIONS, label
 
 from longreach.api import (
+    AsEntmaxConfig,
     EntmaxConfig,
     FireConfig,
     LearnedConfig,
@@ -86,6 +87,7 @@ FORMULAS = [
     (TopKConfig(keep=3), _largest),
     (StickBreakingConfig(), _stick),
     (SlidingWindowConfig(window=3, sinks=1), _window),
+    (ScaledSoftmaxConfig(scaled_heads=0.7), SOFTMAX),
     (EntmaxConfig(), partial(_threshold, 2)),
     (EntmaxConfig(alpha=2.0), partial(_threshold, 1)),
 ]
@@ -101,7 +103,8 @@ def test_attention_is_the_formula(config, weigh, with_bias):
     slope = torch.tensor([0.7, -0.3, 0.1], dtype=torch.float64)
     if isinstance(config, ScaledSoftmaxConfig):
         attention.slope.data.copy_(slope)
-        scale = lambda h, n: config.offset + slope[h] * math.log(n)  # noqa: E731
+        still = config.scaled_heads < 1
+        scale = lambda h, n: 1.0 if still and h == 0 else config.offset + slope[h] * math.log(n)  # noqa: E731
     else:
         scale = lambda h, n: 1.0  # noqa: E731
     visible = torch.arange(1, 8)[None]
@@ -114,6 +117,28 @@ def test_attention_is_the_formula(config, weigh, with_bias):
         attention, q[:, :, 6:], k, v, visible[:, 6:], mask[:, :, 6:], given and Bias(lambda part: bias[:, :, 6:])
     )
     torch.testing.assert_close(last, found[:, :, 6:], rtol=1e-6, atol=1e-6)  # one query, as in generation
+
+
+def test_asentmax_lets_each_state_say_how_scores_grow():
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 7, 8, generator=generator, dtype=torch.float64) for _ in range(3))
+    states = torch.randn(2, 7, 24, generator=generator, dtype=torch.float64)
+    attention = AsEntmaxConfig().build(Shape(24, 3, (0,), 0)).double()
+    for parameter in attention.parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
+    visible = torch.arange(1, 8)[None]
+    found = attention(attention.rescale(q, visible, states), k, v, visible, None, None)
+    grown = q.clone()
+    for b in range(2):
+        for i in range(1, 7):  # the first token sees itself alone
+            speed = torch.nn.functional.softplus(attention.speed(states[b, i]))
+            bend = 2 * torch.tanh(attention.bend(states[b, i]))
+            for h in range(3):
+                grown[b, h, i] = q[b, h, i] * (1 + speed[h] * math.log(i + 1) ** bend[h])
+    expected = _naive(grown, k, v, lambda h, n: 1.0, partial(_threshold, 2))
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="start has no meaning"):
+        AsEntmaxConfig(start=0.5)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=label)

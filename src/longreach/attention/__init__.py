@@ -1,5 +1,6 @@
 """How scores become weights: one attention per file."""
 
+from longreach.attention.asentmax import AsEntmaxConfig
 from longreach.attention.base import Attention, AttentionConfig
 from longreach.attention.entmax import EntmaxConfig
 from longreach.attention.scaled_softmax import ScaledSoftmaxConfig
@@ -9,6 +10,7 @@ from longreach.attention.stick_breaking import StickBreakingConfig
 from longreach.attention.top_k import TopKConfig
 
 __all__ = [
+    "AsEntmaxConfig",
     "Attention",
     "AttentionConfig",
     "EntmaxConfig",

@@ -19,7 +19,9 @@ class Attention(nn.Module):
     keys in a way of its own says so, and is written out."""
 
     fused: bool = True
-    """Whether torch's kernels compute it: weights are a softmax over all keys that the mask shows."""
+    """Whether torch's kernels compute it: weights are a softmax over all keys that are seen."""
+    hides: bool = False
+    """Whether `seen` hides more than causality does."""
 
     def rescale(
         self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]
@@ -46,12 +48,13 @@ class Attention(nn.Module):
         one_query = q.shape[2] == 1 and mask is not None
         if one_query or not self.fused:
             return self.write_out(q, k, v, visible, mask, bias)
-        if bias is None:
+        if bias is None and not self.hides:
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
         mixed = []
         for part in parts(q, k, bias):
-            seen = self.seen(k.shape[2], visible, mask, part)
-            added = bias(part, q[:, :, part], k, seen).to(q.dtype).masked_fill(~seen, -torch.inf)
+            added = seen = self.seen(k.shape[2], visible, mask, part)
+            if bias is not None:
+                added = _exactly(bias, part, q, k, seen).to(q.dtype).masked_fill(~seen, -torch.inf)
             mixed.append(scaled_dot_product_attention(q[:, :, part], k, v, attn_mask=added))
         return torch.cat(mixed, dim=2)
 
@@ -79,12 +82,11 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "b h some k"]:
         """By what values are mixed, for a part of the queries."""
         exact = torch.promote_types(q.dtype, torch.float32)
+        seen = self.seen(k.shape[2], visible, mask, part)
         with torch.autocast(q.device.type, enabled=False):  # which key is ahead must not hang on the last bits of bf16
-            some, keys = q[:, :, part].to(exact), k.to(exact)
-            seen = self.seen(k.shape[2], visible, mask, part)
-            scores = some @ keys.transpose(2, 3) * q.shape[3] ** -0.5
+            scores = q[:, :, part].to(exact) @ k.to(exact).transpose(2, 3) * q.shape[3] ** -0.5
             if bias is not None:
-                scores = scores + bias(part, some, keys, seen)
+                scores = scores + _exactly(bias, part, q, k, seen)
             return self.weigh(scores.masked_fill(~seen, -torch.inf))
 
     def seen(
@@ -94,6 +96,15 @@ class Attention(nn.Module):
         if mask is not None:
             return mask[:, :, part]
         return torch.arange(keys, device=visible.device) < visible[:, None, part, None]
+
+
+def _exactly(
+    bias: Bias, part: slice, q: Float[Tensor, "b h q d"], k: Float[Tensor, "b h k d"], seen: Bool[Tensor, "#b 1 some k"]
+) -> Float[Tensor, "b h some k"]:
+    """A bias for a part of the queries, in full precision whatever queries and keys are in."""
+    exact = torch.promote_types(q.dtype, torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        return bias(part, q[:, :, part].to(exact), k.to(exact), seen)
 
 
 _SCORES = 1 << 28

@@ -21,14 +21,17 @@ _UNSEEN = -1e4
 class EntmaxConfig(ScaledSoftmaxConfig):
     """Keys with scores far below the best have no weight at all (Peters et al., ACL 2019).
 
-    Scores grow as in `scaled_softmax`.  Exact, with exact gradients, through the `entmax` package.  ASEntmax (Vasylenko
-    et al., 2025) also lets the growth depend on the state, which this does not.
+    Scores grow as in `scaled_softmax`.  Exact, with exact gradients, through the `entmax` package.  `asentmax` lets the
+    growth depend on the state too.
     """
+
+    paper = "Peters et al., ACL 2019; Martins and Astudillo, ICML 2016"
 
     alpha: float = 1.5
     """1.5 is entmax-1.5, 2 is sparsemax (Martins and Astudillo, ICML 2016)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.alpha not in (1.5, 2):
             raise ValueError(f"entmax.alpha must be 1.5 or 2, got {self.alpha}")
 

@@ -20,10 +20,18 @@ class ScaledSoftmaxConfig(AttentionConfig):
     multiplies by s log n (`offset: 0`); the 1 keeps short sequences as they were, and is ours.
     """
 
+    paper = "Nakanishi, 2025"
+
     start: float = 0.2
     """Initial s."""
     offset: float = 1.0
     """What s log n is added to."""
+    scaled_heads: float = 1.0
+    """Share of the heads, the last ones, whose scores grow; the others' stay as they are."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scaled_heads <= 1:
+            raise ValueError(f"scaled_heads must be in (0, 1], got {self.scaled_heads}")
 
     def build(self, shape: Shape) -> Attention:
         return ScaledSoftmax(shape.heads, self)
@@ -41,5 +49,13 @@ class ScaledSoftmax(Attention):
     def rescale(
         self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]
     ) -> Float[Tensor, "b h q d"]:
-        growth = self.config.offset + self.slope[:, None] * visible.float().log()[:, None, :]  # [b, h, q]
+        growth = self.growth(visible, states)
+        if self.config.scaled_heads < 1:
+            heads = growth.shape[1]
+            still = torch.arange(heads, device=q.device) < heads - round(heads * self.config.scaled_heads)
+            growth = growth.masked_fill(still[:, None], 1.0)
         return (q * growth[..., None]).to(q.dtype)
+
+    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
+        """By what the scores of each head and query are multiplied."""
+        return self.config.offset + self.slope[:, None] * visible.float().log()[:, None, :]

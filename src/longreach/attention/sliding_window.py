@@ -20,6 +20,8 @@ class SlidingWindowConfig(AttentionConfig):
     Tokens are counted, not IDs: what is cut off is out of sight whatever its ID.
     """
 
+    paper = "Beltagy et al., 2020; Xiao et al., ICLR 2024"
+
     window: int = 64
     """Last tokens seen."""
     sinks: int = 0
@@ -36,7 +38,7 @@ class SlidingWindowConfig(AttentionConfig):
 
 
 class SlidingWindow(Attention):
-    fused = False
+    hides = True
 
     def __init__(self, window: int, sinks: int) -> None:
         super().__init__()

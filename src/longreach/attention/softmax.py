@@ -12,5 +12,7 @@ from longreach.registry import register
 class Softmax(AttentionConfig):
     """Scores as they are."""
 
+    paper = "Vaswani et al., NeurIPS 2017"
+
     def build(self, shape: Shape) -> Attention:
         return Attention()

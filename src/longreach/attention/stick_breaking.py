@@ -21,6 +21,8 @@ class StickBreakingConfig(AttentionConfig):
     add up to less than 1.  The token itself takes part, where the authors leave it out: the first one has nothing else.
     """
 
+    paper = "Tan et al., ICLR 2025"
+
     def build(self, shape: Shape) -> Attention:
         return StickBreaking()
 

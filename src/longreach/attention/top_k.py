@@ -20,10 +20,13 @@ class TopKConfig(ScaledSoftmaxConfig):
     A crowd of others cannot dilute what a head reads as long as it ranks below.  Equal scores at the edge all stay.
     """
 
+    paper = "Gupta et al., 2021"
+
     keep: int = 16
     """Keys that a query reads."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.keep < 1:
             raise ValueError(f"top_k.keep must be at least 1, got {self.keep}")
 

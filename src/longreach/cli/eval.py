@@ -8,7 +8,7 @@ from typing import Any
 from longreach.cli.console import out, say
 from longreach.cli.flags import task_axes
 from longreach.cli.progress import watch
-from longreach.config import build, to_plain
+from longreach.config import build, read_value, to_plain
 from longreach.errors import BadInput
 from longreach.evaluate import EvalConfig, cells, evaluate, make_card, to_csv, to_json, total_samples
 from longreach.files import write_atomically
@@ -31,6 +31,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--relabel-ids", action="store_true", help="relabel IDs as in training")
     parser.add_argument("--control", choices=["none", "shuffled", "off_by_one"], help="spoil the IDs of the prompt")
     parser.add_argument("--shift", type=int, help="a number added to all IDs, the reserved one included")
+    parser.add_argument(
+        "--encoding", help="another encoding for the same weights: self_extend, or {name: rerope, window: 20}"
+    )
     parser.add_argument("--prompt-ids-only", action="store_true", help="predicted IDs: only those the prompt has")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--out", type=Path, help="write the scores to this .json or .csv file")
@@ -102,6 +105,7 @@ def _asked(stored: EvalConfig, args: argparse.Namespace, axes: dict[str, list[An
     changes: dict[str, Any] = {"lengths": args.lengths, "samples": args.samples, "batch_tokens": args.batch_tokens}
     changes["free_samples"] = 0 if args.relabel_ids and args.free_samples is None else args.free_samples
     changes |= {"control": args.control, "shift": args.shift}
+    changes["encoding"] = None if args.encoding is None else read_value(args.encoding)
     for flag in ("relabel_ids", "prompt_ids_only"):
         if getattr(args, flag):
             changes[flag] = True

@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,9 @@ from longreach.evaluate.controls import Control, spoil
 from longreach.evaluate.exact_match import NEAR_TIE, judge, run_free
 from longreach.evaluate.scores import Score
 from longreach.model import RESERVED, Model
+from longreach.positions.encodings import EncodingConfig
 from longreach.positions.ids import IdPolicy
+from longreach.registry import name_of
 from longreach.seeding import stream
 from longreach.spans import Lengths
 from longreach.tasks import Sample, Task
@@ -42,6 +44,8 @@ class EvalConfig:
     """Spoil the prompt's IDs: shuffled among its tokens, or each token with the ID of the one before it."""
     shift: int = 0
     """A number added to all IDs, the reserved one included."""
+    encoding: EncodingConfig | None = None
+    """Another encoding for the trained weights, such as self_extend or scaled_rope for a model trained with rope."""
     select: Literal["last", "best_in_distribution"] = "last"
     """Which checkpoint is tested.  Nothing is ever chosen on lengths beyond training."""
     seed: int = 0
@@ -69,8 +73,16 @@ class EvalConfig:
             self.control if self.control != "none" else "",
             f"shifted by {self.shift}" if self.shift else "",
             "predicted ones from the prompt only" if self.prompt_ids_only else "",
+            f"encoded by {_describe(self.encoding)}" if self.encoding is not None else "",
         ]
         return ", ".join(mark for mark in marks if mark) or "plain"
+
+
+def _describe(encoding: EncodingConfig) -> str:
+    """Its name and what differs from its defaults."""
+    plain, default = to_plain(encoding), to_plain(type(encoding)())
+    changed = [f"{name} {value}" for name, value in plain.items() if name != "name" and value != default.get(name)]
+    return " ".join([name_of(type(encoding)), *changed])
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,9 @@ def evaluate(
     progress: Callable[[int, str], None] = lambda done, note: None,
 ) -> list[Score]:
     """All cells of one model.  `seed` is the model's and goes into the scores."""
+    if config.encoding is not None:
+        with model.exchange_encoding(config.encoding):
+            return evaluate(model, task, policy, replace(config, encoding=None), seed, device, progress)
     model.eval()
     policy = spoil(policy, config.control)
     scores = []

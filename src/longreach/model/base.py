@@ -1,5 +1,6 @@
 """What a model is: it turns tokens with their IDs into states, and states into tokens and IDs."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,7 @@ from longreach.errors import BadInput
 from longreach.model.cache import Cache
 from longreach.model.look_back import CopyHead, LookBack
 from longreach.model.position_heads import IdChoice, PositionHead, Steps
+from longreach.positions.encodings import EncodingConfig
 from longreach.registry import kind, name_of
 from longreach.seeding import generator
 
@@ -36,6 +38,11 @@ class ModelConfig:
     @property
     def name(self) -> str:
         return name_of(type(self))
+
+    @property
+    def depth(self) -> int:
+        """Layers that a token goes through."""
+        return self.layers
 
     def build(self, vocab_size: int, level_sizes: tuple[int, ...], max_id: int) -> "Model":
         raise BadInput(f"model {self.name} does not say how to build it")
@@ -71,6 +78,10 @@ class Model(nn.Module):
     ) -> Float[Tensor, "b t w"]:
         """All layers.  With a cache, `slots` are the places in it that the tokens get."""
         raise BadInput(f"{type(self).__name__} does not say how tokens mix")
+
+    def exchange_encoding(self, config: EncodingConfig) -> AbstractContextManager[None]:
+        """For a while, let IDs enter in another way."""
+        raise BadInput(f"a {type(self).__name__.lower()} model has no encoding to exchange")
 
     def new_cache(self, batch: int, slots: int) -> Cache:
         raise BadInput(f"{type(self).__name__} does not say what a cache is")
@@ -167,11 +178,11 @@ def build_model(
 
 
 def initialise(model: Model, seed: int) -> None:
-    """Matrices and embeddings N(0, .02), projections back into the stream smaller by sqrt(2 layers)."""
+    """Matrices and embeddings N(0, .02), projections back into the stream smaller by sqrt(2 depth)."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             into_stream = name.endswith(".out")
-            std = 0.02 / (2 * model.config.layers) ** 0.5 if into_stream else 0.02
+            std = 0.02 / (2 * model.config.depth) ** 0.5 if into_stream else 0.02
             nn.init.normal_(module.weight, std=std, generator=generator(seed, f"init/{name}"))
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)

@@ -1,5 +1,7 @@
 """A GPT-NeoX-style decoder: a function of tokens, position IDs and a cache."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -14,7 +16,7 @@ from longreach.model.cache import Cache
 from longreach.model.look_back import CopyHead, LookBack
 from longreach.model.position_heads import PositionHeadConfig
 from longreach.positions.encodings import EncodingConfig, RopeConfig, Shape
-from longreach.registry import register
+from longreach.registry import name_of, register
 
 
 @register("model", "transformer")
@@ -30,6 +32,10 @@ class TransformerConfig(ModelConfig):
     """Attention and feed-forward net side by side (GPT-NeoX) instead of one after the other."""
     norm_queries_and_keys: bool = False
     """Normalise queries and keys within each head, so that scores grow by direction and not by length."""
+    loops: int = 1
+    """How often the layers are gone through, with the same weights every time."""
+    inject: bool = False
+    """Whether every round after the first begins with the embedded input added to the stream."""
     id_heads: int = 0
     """Heads of each layer that look by position IDs alone, whatever the tokens are.  Ours."""
     encoding: EncodingConfig = field(default_factory=RopeConfig)
@@ -46,13 +52,19 @@ class TransformerConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("heads", "feed_forward"):
+        for name in ("heads", "feed_forward", "loops"):
             if getattr(self, name) < 1:
                 raise ValueError(f"model.{name} must be at least 1, got {getattr(self, name)}")
         if self.width % self.heads:
             raise ValueError(f"model.width={self.width} does not split into {self.heads} heads")
+        if self.inject and self.loops == 1:
+            raise ValueError("model.inject needs loops: a single round reads its input anyway")
         if not 0 <= self.id_heads <= self.heads:
             raise ValueError(f"model.id_heads must be in 0..{self.heads}, the number of heads, got {self.id_heads}")
+
+    @property
+    def depth(self) -> int:
+        return self.layers * self.loops
 
     def build(self, vocab_size: int, level_sizes: tuple[int, ...], max_id: int) -> "Transformer":
         return Transformer(self, vocab_size, level_sizes, max_id)
@@ -67,7 +79,7 @@ class Transformer(Model):
         self, config: TransformerConfig, vocab_size: int, level_sizes: tuple[int, ...] = (0,), max_id: int = 0
     ) -> None:
         super().__init__(config, vocab_size, len(level_sizes))
-        shape = Shape(config.width, config.heads, level_sizes, max_id)
+        self.shape = shape = Shape(config.width, config.heads, level_sizes, max_id)
         self.encoding = config.encoding.build(shape)
         if config.id_heads and not self.encoding.reaches_scores:
             raise BadInput(
@@ -117,13 +129,34 @@ class Transformer(Model):
             "cache": cache,
             "slots": slots,
         }
-        for layer, block in enumerate(self.blocks):
-            x = block(x, layer=layer, **context)
+        read = x
+        for number in range(self.config.loops):
+            if number and self.config.inject:
+                x = x + read
+            for layer, block in enumerate(self.blocks):
+                x = block(x, layer=number * self.config.layers + layer, **context)
         return x
+
+    @contextmanager
+    def exchange_encoding(self, config: EncodingConfig) -> Iterator[None]:
+        """For a while, let IDs enter in another way, with the weights that were trained."""
+        trained, other = self.encoding, config.build(self.shape).to(self.embed.weight.device)
+        try:
+            other.load_state_dict(trained.state_dict())
+        except RuntimeError as error:
+            raise BadInput(
+                f"encoding {name_of(type(config))} has other weights than {name_of(type(self.config.encoding))},"
+                " which the model was trained with"
+            ) from error
+        self.encoding = other
+        try:
+            yield
+        finally:
+            self.encoding = trained
 
     def new_cache(self, batch: int, slots: int) -> Cache:
         config = self.config
-        shape = (config.layers, batch, config.heads, slots, config.width // config.heads)
+        shape = (config.depth, batch, config.heads, slots, config.width // config.heads)
         return Cache.empty(shape, self.levels, self.memory_size, like=self.embed.weight)
 
     @property

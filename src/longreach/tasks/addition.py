@@ -33,6 +33,8 @@ class Addition(Task):
     with the digits that it adds.  The layout is our reading of theirs; primes and the mark are ours.
     """
 
+    paper = "Cho et al., NeurIPS 2024"
+
     carry: Literal["written", "hidden"] = "written"
     """Whether a digit that hands on a carry is written with a prime."""
 

@@ -28,6 +28,8 @@ class IndexHints(Task):
     the authors use consecutive ones from a random start.  Every answer token has its hints, and they count as answer.
     """
 
+    paper = "Zhou et al., ICLR 2024"
+
     of: Task = field(default_factory=ParityScratchpad)
     """The task that gets hints."""
     num_hints: int = 1000

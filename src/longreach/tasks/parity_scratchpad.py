@@ -26,6 +26,8 @@ class ParityScratchpad(Task):
     also appears as a construction in their code, the token *before* step i shares its ID with bit i.
     """
 
+    paper = "Cho et al., NeurIPS 2024"
+
     vocabulary = ("_", ";", "=", ".", "0", "1")
     stop_token = _STOP
     coupling_levels = (Level("bit"),)

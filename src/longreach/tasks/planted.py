@@ -26,6 +26,8 @@ class Planted(Task):
     others 0 and 1, and the label is the parity of the planted ones.  No coupling is known for it in general.
     """
 
+    paper = "Golowich et al., ICML 2025"
+
     k: int = 2
     """How many tokens carry the label."""
     vocab_size: int = 4

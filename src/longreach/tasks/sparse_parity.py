@@ -27,6 +27,8 @@ class SparseParity(Task):
     From Golowich et al. (ICML 2025), section on sparse parity; this layout of D_sp is our reading.
     """
 
+    paper = "Golowich et al., ICML 2025"
+
     k: Span = Span(1, 8)
     """How many marks are on: a number, or a range such as 1..8."""
 

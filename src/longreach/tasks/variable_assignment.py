@@ -38,6 +38,8 @@ class VariableAssignment(Task):
     couplings are ours.
     """
 
+    paper = "Golowich et al., ICML 2025"
+
     hops: Span = Span(3, 3)
     """Statements in the chain: a number, or a range such as 1..8."""
     num_names: int = 1000

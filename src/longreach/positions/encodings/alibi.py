@@ -20,6 +20,8 @@ class AlibiConfig(EncodingConfig):
     every second of the next larger.
     """
 
+    paper = "Press et al., ICLR 2022"
+
     def build(self, shape: Shape) -> Encoding:
         return Alibi(shape.heads)
 

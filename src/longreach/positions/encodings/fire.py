@@ -22,6 +22,8 @@ class FireConfig(EncodingConfig):
     changes nothing: where IDs count from 0, as the authors' do, that is the same.
     """
 
+    paper = "Li et al., ICLR 2024"
+
     hidden: int = 32
     """Hidden units of the net."""
     c: float = 0.1

@@ -20,6 +20,8 @@ class KerpleConfig(EncodingConfig):
     All layers share them here.
     """
 
+    paper = "Chi et al., NeurIPS 2022"
+
     kernel: Literal["log", "power"] = "log"
     """log: a, b > 0; power: a > 0 and 0 < b < 2."""
 

@@ -16,6 +16,8 @@ from longreach.registry import register
 class LearnedConfig(EncodingConfig):
     """One table per level, summed onto the token embeddings once."""
 
+    paper = "Gehring et al., ICML 2017"
+
     max_id: int = 0
     """The last ID of the table; 0 takes the ID policy's max_id."""
 

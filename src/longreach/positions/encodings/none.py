@@ -11,5 +11,7 @@ from longreach.registry import register
 class NoEncoding(EncodingConfig):
     """IDs are not used (NoPE)."""
 
+    paper = "Kazemnejad et al., NeurIPS 2023"
+
     def build(self, shape: Shape) -> Encoding:
         return Encoding()

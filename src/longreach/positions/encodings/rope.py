@@ -20,6 +20,8 @@ from longreach.seeding import stream
 class RopeConfig(EncodingConfig):
     """Queries and keys are turned by angles proportional to their IDs; every level has its own frequencies."""
 
+    paper = "Su et al., 2021"
+
     base: float = 10_000.0
     """Ratio of the longest wavelength to the shortest."""
     spectrum: Literal["geometric", "random"] = "geometric"

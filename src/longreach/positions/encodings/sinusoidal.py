@@ -16,6 +16,8 @@ from longreach.registry import register
 class SinusoidalConfig(EncodingConfig):
     """Every level has its own block of the width."""
 
+    paper = "Vaswani et al., NeurIPS 2017"
+
     base: float = 10_000.0
     """Ratio of the longest wavelength to the shortest."""
     scale: float = 0.02

@@ -20,6 +20,8 @@ class T5Config(EncodingConfig):
     keys, and `both_ways` gives them half of the buckets, as in T5's encoder.
     """
 
+    paper = "Raffel et al., JMLR 2020"
+
     buckets: int = 32
     """Number of buckets."""
     max_distance: int = 128

@@ -25,6 +25,8 @@ class Coupled(IdPolicy):
     Increasing relabelling and the aligned form as a general principle are ours.
     """
 
+    paper = "Cho et al., NeurIPS 2024"
+
     form: Form = "aligned"
     """published, or aligned: a step shares its ID with what it must read."""
     relabelling: Literal["increasing", "offset", "skips", "none"] = "increasing"

@@ -23,6 +23,8 @@ class Predicted(Coupled):
     Training relabels as `coupled` does, but IDs beyond the prompt's largest go on by 1.
     """
 
+    paper = "Golowich et al., ICML 2025"
+
     def check(self, task: Task, longest: Sample) -> None:
         super().check(task, longest)
         in_prompt = torch.arange(longest.tokens.shape[1]) < longest.prompt_tokens[:, None]

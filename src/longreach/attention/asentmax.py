@@ -1,0 +1,44 @@
+"""Entmax whose scores grow as each state asks for."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from longreach.attention.base import Attention
+from longreach.attention.entmax import Entmax, EntmaxConfig
+from longreach.positions.encodings import Shape
+from longreach.registry import register
+
+
+@register("attention", "asentmax")
+@dataclass(frozen=True, kw_only=True)
+class AsEntmaxConfig(EntmaxConfig):
+    """Scores times (1 + b (log n)^g), n the keys a query sees, b = softplus(W x) and g = 2 tanh(V x) from the state x.
+
+    With entmax: keys far below the best have no weight at all (Vasylenko et al., 2025, adaptive scalable entmax).
+    """
+
+    paper = "Vasylenko et al., 2025"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.start != type(self).start:
+            raise ValueError("asentmax.start has no meaning: how fast scores grow is read off the state")
+
+    def build(self, shape: Shape) -> Attention:
+        return AsEntmax(shape, self)
+
+
+class AsEntmax(Entmax):
+    def __init__(self, shape: Shape, config: AsEntmaxConfig) -> None:
+        super().__init__(shape.heads, config)
+        del self.slope
+        self.speed = nn.Linear(shape.width, shape.heads)
+        self.bend = nn.Linear(shape.width, shape.heads)
+
+    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "b h q"]:
+        speed, bend = nn.functional.softplus(self.speed(states)), 2 * torch.tanh(self.bend(states))
+        crowd = visible.clamp(min=2).float().log()[..., None]  # a single key has all weight however scores grow
+        return (self.config.offset + speed * crowd**bend).transpose(1, 2)
