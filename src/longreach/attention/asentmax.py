@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.attention.base import Attention
-from longreach.attention.entmax import Entmax, EntmaxConfig
+from longreach.attention.entmax import EntmaxConfig, sparse_weights
+from longreach.attention.scaled_softmax import GrowingScores
 from longreach.positions.encodings import Shape
 from longreach.registry import register
 
@@ -31,12 +32,14 @@ class AsEntmaxConfig(EntmaxConfig):
         return AsEntmax(shape, self)
 
 
-class AsEntmax(Entmax):
+class AsEntmax(GrowingScores):
+    fused = False
+
     def __init__(self, shape: Shape, config: AsEntmaxConfig) -> None:
-        super().__init__(shape.heads, config)
-        del self.slope
+        super().__init__(config)
         self.speed = nn.Linear(shape.width, shape.heads)
         self.bend = nn.Linear(shape.width, shape.heads)
+        self.weigh = sparse_weights(config.alpha)  # type: ignore[method-assign]
 
     def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "b h q"]:
         speed, bend = nn.functional.softplus(self.speed(states)), 2 * torch.tanh(self.bend(states))

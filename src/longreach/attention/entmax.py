@@ -1,5 +1,6 @@
 """Weights that can be exactly zero: sparsemax and 1.5-entmax."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -44,12 +45,19 @@ class Entmax(ScaledSoftmax):
 
     def __init__(self, heads: int, config: EntmaxConfig) -> None:
         super().__init__(heads, config)
-        try:
-            from entmax import entmax15, sparsemax  # type: ignore[import-untyped]
-        except ImportError as error:
-            raise BadInput("attention entmax needs the package entmax: pip install entmax") from error
-        self.map = sparsemax if config.alpha == 2 else entmax15
+        self.weigh = sparse_weights(config.alpha)  # type: ignore[method-assign]
 
-    def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
-        weights: Tensor = self.map(scores.masked_fill(scores == -torch.inf, _UNSEEN), dim=-1)
+
+def sparse_weights(alpha: float) -> Callable[[Float[Tensor, "b h q k"]], Float[Tensor, "b h q k"]]:
+    """The map from scores to weights, by the package made for it."""
+    try:
+        from entmax import entmax15, sparsemax  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise BadInput("attention entmax needs the package entmax: pip install entmax") from error
+    of_package = sparsemax if alpha == 2 else entmax15
+
+    def weigh(scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        weights: Tensor = of_package(scores.masked_fill(scores == -torch.inf, _UNSEEN), dim=-1)
         return weights
+
+    return weigh

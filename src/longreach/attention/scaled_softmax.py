@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.attention.base import Attention, AttentionConfig
+from longreach.errors import BadInput
 from longreach.positions.encodings import Shape
 from longreach.registry import register
 
@@ -37,14 +38,16 @@ class ScaledSoftmaxConfig(AttentionConfig):
         return ScaledSoftmax(shape.heads, self)
 
 
-class ScaledSoftmax(Attention):
-    def __init__(self, heads: int, config: ScaledSoftmaxConfig) -> None:
+class GrowingScores(Attention):
+    """Base of attentions whose scores grow with the number of keys."""
+
+    def __init__(self, config: ScaledSoftmaxConfig) -> None:
         super().__init__()
         self.config = config
-        self.slope = nn.Parameter(torch.full((heads,), config.start))
 
-    def initialise(self) -> None:
-        nn.init.constant_(self.slope, self.config.start)
+    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
+        """By what the scores of each head and query are multiplied."""
+        raise BadInput(f"{type(self).__name__} does not say how scores grow")
 
     def rescale(
         self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]
@@ -56,6 +59,14 @@ class ScaledSoftmax(Attention):
             growth = growth.masked_fill(still[:, None], 1.0)
         return (q * growth[..., None]).to(q.dtype)
 
+
+class ScaledSoftmax(GrowingScores):
+    def __init__(self, heads: int, config: ScaledSoftmaxConfig) -> None:
+        super().__init__(config)
+        self.slope = nn.Parameter(torch.full((heads,), config.start))
+
+    def initialise(self) -> None:
+        nn.init.constant_(self.slope, self.config.start)
+
     def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
-        """By what the scores of each head and query are multiplied."""
         return self.config.offset + self.slope[:, None] * visible.float().log()[:, None, :]
