@@ -39,7 +39,10 @@ class AsEntmax(GrowingScores):
         super().__init__(config)
         self.speed = nn.Linear(shape.width, shape.heads)
         self.bend = nn.Linear(shape.width, shape.heads)
-        self.weigh = sparse_weights(config.alpha)  # type: ignore[method-assign]
+        self.sparse_weights = sparse_weights(config.alpha)
+
+    def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        return self.sparse_weights(scores)
 
     def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "b h q"]:
         speed, bend = nn.functional.softplus(self.speed(states)), 2 * torch.tanh(self.bend(states))

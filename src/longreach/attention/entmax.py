@@ -45,7 +45,10 @@ class Entmax(ScaledSoftmax):
 
     def __init__(self, heads: int, config: EntmaxConfig) -> None:
         super().__init__(heads, config)
-        self.weigh = sparse_weights(config.alpha)  # type: ignore[method-assign]
+        self.sparse_weights = sparse_weights(config.alpha)
+
+    def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        return self.sparse_weights(scores)
 
 
 def sparse_weights(alpha: float) -> Callable[[Float[Tensor, "b h q k"]], Float[Tensor, "b h q k"]]:

@@ -1,40 +1,45 @@
 """`longreach list [KIND]`: what there is to choose from."""
 
 import argparse
-import inspect
 import json
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
+from longreach.cli.catalogue import catalogue, markdown
 from longreach.cli.console import out
-from longreach.config import field_help, read_yaml
 from longreach.errors import BadInput
-from longreach.registry import entries, kinds, nearest
-from longreach.runs import shipped_recipes
+from longreach.registry import nearest
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser("list", help="tasks, ID policies, encodings, attentions, recipes", description=__doc__)
     parser.add_argument("kind", nargs="?", help="one kind only, with the settings of each entry")
+    parser.add_argument("--markdown", action="store_true", help="print the page docs/catalogue.md")
     parser.add_argument("--json", action="store_true", help="print JSON: kind -> list of entries")
     parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    catalogue = {**{kind: _parts(kind) for kind in kinds()}, "recipe": _recipes()}
-    if args.kind is not None:
-        if args.kind not in catalogue:
-            raise BadInput(f"unknown kind {args.kind!r}{nearest(args.kind, catalogue)}")
-        catalogue = {args.kind: catalogue[args.kind]}
-    if args.json:
-        print(json.dumps(catalogue))
+    if args.markdown:
+        print(markdown(), end="")
         return 0
-    for kind, rows in catalogue.items():
+    shown = catalogue()
+    if args.kind is not None:
+        if args.kind not in shown:
+            raise BadInput(f"unknown kind {args.kind!r}{nearest(args.kind, shown)}")
+        shown = {args.kind: shown[args.kind]}
+    if args.json:
+        print(json.dumps(shown))
+        return 0
+    for kind, rows in shown.items():
         table = Table(title=kind, title_justify="left", show_header=False, box=None, pad_edge=False)
         for row in rows:
             table.add_row(f"[bold]{escape(row['name'])}[/bold]", escape(row["summary"]))
+            about = _about(row)
+            if about:
+                table.add_row("", f"[dim]{escape(about)}[/dim]")
             for field in row["settings"] if args.kind else []:
                 table.add_row(f"  {field['name']}", escape(f"{field['type']} = {field['default']}.  {field['help']}"))
         out.print(table)
@@ -42,19 +47,11 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
-def _parts(kind: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "summary": (inspect.getdoc(cls) or "").split("\n")[0],
-            "settings": [vars(field) for field in field_help(cls)],
-        }
-        for name, cls in sorted(entries(kind).items())
-    ]
-
-
-def _recipes() -> list[dict[str, Any]]:
-    return [
-        {"name": name, "summary": str(read_yaml(path).get("title", "")), "settings": []}
-        for name, path in shipped_recipes().items()
-    ]
+def _about(row: dict[str, Any]) -> str:
+    """Where an entry comes from; of a task also k, levels and speed."""
+    facts = [row.get("paper", "")]
+    if "k" in row:
+        facts += [f"k {row['k']}" if row["k"] else "", f"levels {', '.join(row['levels'])}" if row["levels"] else ""]
+        speed = row["tokens_per_second"]
+        facts.append("" if speed is None else f"{speed / 1e6:.1f} M tokens/s")
+    return "; ".join(fact for fact in facts if fact)

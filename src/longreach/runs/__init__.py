@@ -1,7 +1,7 @@
 """Runs: recipes, folders, and what turns the one into the other."""
 
 from longreach.runs.execute import Observer, check, choose_device, execute, load_model
-from longreach.runs.folder import RunFolder, RunInfo, find_runs, gather_info
+from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
 from longreach.runs.recipe import Recipe, RunConfig, find_recipe, load_recipe, parse_recipe, shipped_recipes
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "RunInfo",
     "check",
     "choose_device",
+    "commit_of_this_code",
     "execute",
     "find_recipe",
     "find_runs",

@@ -147,7 +147,7 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 
 def gather_info(recipe: str, title: str, variant: str, seed: int, device: str) -> RunInfo:
-    return RunInfo(recipe, variant, seed, _device_name(device), _versions(), _commit(), title)
+    return RunInfo(recipe, variant, seed, _device_name(device), _versions(), commit_of_this_code(), title)
 
 
 def _versions() -> dict[str, str]:
@@ -166,7 +166,7 @@ def _device_name(device: str) -> str:
     return f"cpu ({torch.get_num_threads()} threads)"
 
 
-def _commit() -> str:
+def commit_of_this_code() -> str:
     """The commit of the checkout the package runs from, with + if it was changed; empty outside a checkout."""
 
     def git(*arguments: str) -> str:

@@ -1,0 +1,90 @@
+"""What there is to choose from, as rows: names, where things come from and, of tasks, how they are built."""
+
+import inspect
+from typing import Any
+
+from longreach.bench import measured_speeds
+from longreach.config import field_help, read_yaml
+from longreach.errors import BadInput
+from longreach.registry import entries, kinds
+from longreach.runs import shipped_recipes
+from longreach.tasks import Task
+
+SHOWN = ("task", "ids", "encoding", "attention")
+"""Kinds that the docs have a table of."""
+
+
+def catalogue() -> dict[str, list[dict[str, Any]]]:
+    """All entries of all kinds."""
+    recipes = [
+        {"name": name, "summary": str(read_yaml(path).get("title", "")), "settings": []}
+        for name, path in shipped_recipes().items()
+    ]
+    return {**{kind: _parts(kind) for kind in kinds()}, "recipe": recipes}
+
+
+def _parts(kind: str) -> list[dict[str, Any]]:
+    speeds = measured_speeds() if kind == "task" else {}
+    rows = []
+    for name, cls in sorted(entries(kind).items()):
+        row: dict[str, Any] = {"name": name, "summary": (inspect.getdoc(cls) or "").split("\n")[0]}
+        if kind in SHOWN:
+            row["paper"] = getattr(cls, "paper", "")
+        if issubclass(cls, Task):
+            row |= _facts(cls())
+            row["tokens_per_second"] = speeds.get(name)
+        row["settings"] = [vars(field) for field in field_help(cls)]
+        rows.append(row)
+    return rows
+
+
+def _facts(task: Task) -> dict[str, Any]:
+    """Of a task with its default settings."""
+    return {
+        "k": _sparsity(task),
+        "levels": [level.name for level in task.coupling_levels],
+        "ids_by_rule": task.coupling_by_rule if task.coupling_levels else None,
+    }
+
+
+def _sparsity(task: Task) -> str:
+    """The most tokens that an answer token needs, or that it grows with length."""
+    try:
+        short, long = task.sparsity(20), task.sparsity(40)
+    except BadInput:
+        return ""
+    return str(short) if short == long else f"grows: {short} at 20, {long} at 40"
+
+
+def markdown() -> str:
+    """The page of the docs."""
+    everything = catalogue()
+    lines = [
+        "# The catalogue",
+        "",
+        "Written by `longreach list --markdown`. A task's k is the most earlier tokens that an",
+    ]
+    lines[-1] += (
+        " answer token needs, at the default settings; levels are those of its coupled IDs, in brackets where no rule"
+    )
+    lines[-1] += (
+        " gives the answer's; speed is that of its sampler on one CPU core (`longreach bench tasks`), in millions of"
+    )
+    lines[-1] += " tokens a second. No paper: ours."
+    titles = {"task": "Tasks", "ids": "ID policies", "encoding": "Encodings", "attention": "Attention"}
+    for kind in SHOWN:
+        lines += ["", f"## {titles[kind]}", ""]
+        columns = ["name", "what", "paper"] + (["k", "levels", "speed"] if kind == "task" else [])
+        lines += [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+        lines += [f"| {' | '.join(_cells(row))} |" for row in everything[kind]]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    cells = [f"`{row['name']}`", row["summary"].replace("|", "\\|"), row["paper"]]
+    if "k" in row:
+        levels = ", ".join(row["levels"])
+        speed = row["tokens_per_second"]
+        cells += [row["k"], f"({levels})" if row["ids_by_rule"] is False else levels]
+        cells.append("" if speed is None else f"{speed / 1e6:.1f}")
+    return cells
