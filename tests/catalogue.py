@@ -27,6 +27,7 @@ from longreach.api import (
 )
 from longreach.tasks import (
     Addition,
+    Automaton,
     Copy,
     Duplicate,
     GraphWalk,
@@ -84,6 +85,9 @@ TASKS = [
     Duplicate(),
     Reverse(),
     OddsFirst(),
+    Automaton(),
+    Automaton(scratchpad=True),
+    Automaton(table=[[1, 0], [0, 1]], accepting=[1]),
     IndexHints(of=ParityScratchpad(), num_hints=99),
     IndexHints(of=Addition(), num_hints=99),
     IndexHints(of=Tape(), num_hints=99),

@@ -2,6 +2,7 @@
 
 from longreach.spans import Span
 from longreach.tasks.addition import Addition
+from longreach.tasks.automaton import Automaton
 from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.graph_walk import GraphWalk
@@ -20,6 +21,7 @@ from longreach.tasks.worksheet import Worksheet
 __all__ = [
     "PAD",
     "Addition",
+    "Automaton",
     "Copy",
     "Duplicate",
     "Form",

@@ -1,0 +1,121 @@
+"""Tasks that keep a state: automata, groups, arithmetic, stacks, and memories of one symbol."""
+
+import re
+
+import pytest
+import torch
+from helpers import draw
+
+from longreach.api import Sample, Task
+from longreach.errors import BadInput
+from longreach.tasks import Automaton
+from longreach.tasks.scan import scan
+
+
+def solved(task: Task, text: str) -> str:
+    tokens = task.parse(text)
+    return " ".join(task.words(task.solve(task.prompt(tokens, 1), 0)))
+
+
+def words_of(task: Task, sample: Sample, row: int) -> tuple[list[str], list[str]]:
+    """Prompt and answer."""
+    words = task.words(sample.tokens[row, : int(sample.num_tokens[row])].tolist())
+    end = int(sample.prompt_tokens[row])
+    return words[:end], words[end:]
+
+
+def ids_of(task: Task, text: str, answer_tokens: int, form: str) -> str:
+    """Coupled IDs of a typed prompt and its answer."""
+    ids = task.coupling(task.prompt(task.parse(text), answer_tokens), form)
+    return " / ".join(" ".join(map(str, level)) for level in ids[0].tolist())
+
+
+def assert_uniform(values: torch.Tensor, count: int) -> None:
+    """Each of 0..count-1 about equally often: within five standard deviations."""
+    found = torch.bincount(values.flatten(), minlength=count)
+    expected = values.numel() / count
+    assert len(found) == count
+    assert (found - expected).abs().max() < 5 * expected**0.5
+
+
+@pytest.mark.parametrize("n", range(1, 20))
+def test_a_scan_combines_in_order(n):
+    maps = torch.stack([torch.randperm(7, generator=torch.Generator().manual_seed(i)) for i in range(n)])[None]
+    state, expected = list(range(7)), []
+    for one in maps[0].tolist():
+        state = [one[x] for x in state]
+        expected.append(state)
+    assert scan(maps, lambda first, second: second.gather(-1, first))[0].tolist() == expected
+
+
+def test_automata_step_by_step():
+    ring = Automaton()
+    assert solved(ring, "a a c b") == "2"
+    assert solved(ring, "aacb =") == "2"
+    pad = Automaton(scratchpad=True)
+    assert solved(pad, "aacb") == "1 2 0 2 ."
+    assert ids_of(pad, "aacb", 5, "published") == "2 3 4 5 6 1 2 3 4 5 0"
+    assert ids_of(pad, "aacb", 5, "aligned") == "1 2 3 4 5 1 2 3 4 5 0"
+    even = Automaton(table=[[0, 1], [1, 0]], accepting=[0])  # an even number of b
+    assert [solved(even, text) for text in ("a", "b", "abab", "babb")] == ["yes", "no", "yes", "no"]
+
+
+def test_an_automaton_recognises_what_a_regular_expression_does():
+    task = Automaton(table=[[1, 0], [1, 2], [1, 0]], accepting=[2])  # ends in ab
+    sample = draw(task, [3, 7, 12] * 200)
+    for row in range(600):
+        prompt, answer = words_of(task, sample, row)
+        assert (answer == ["yes"]) == bool(re.fullmatch("[ab]*ab=", "".join(prompt)))
+    deciding = task.depends_on(sample).any(1).sum(1)
+    assert deciding.max() == 2  # the last two symbols decide, and one that is a decides alone
+    assert deciding.min() == 1
+
+
+def test_what_an_automaton_needs_is_the_shortest_end_that_decides():
+    task = Automaton()
+    sample = draw(task, [7] * 300)
+    needs = task.depends_on(sample)
+    for row in range(300):
+        prompt = words_of(task, sample, row)[0][:-1]
+        size = next(
+            size
+            for size in range(8)
+            if len({task.follow([*before, *prompt[7 - size :]])[-1] for before in ("ab", "aa", "a")}) == 1 or size == 7
+        )
+        assert needs[row, 8].nonzero()[:, 0].tolist() == list(range(7 - size, 7))
+
+
+def test_symbols_of_an_automaton_are_uniform():
+    sample = draw(Automaton(), [9] * 3000)
+    assert_uniform(sample.tokens[:, :9] - Automaton().vocabulary.index("a"), 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Automaton(table=[[0, 1], [1]]), "automaton.table must have rows of equal length"),
+        (lambda: Automaton(table=[]), "automaton.table must have rows"),
+        (lambda: Automaton(table=[[0, 2], [1, 0]]), "automaton.table must name states in 0..1"),
+        (lambda: Automaton(start=3), "automaton.start must name states in 0..2, got 3"),
+        (lambda: Automaton(accepting=[-1]), "automaton.accepting must name states"),
+        (lambda: Automaton(accepting=[1], scratchpad=True), "automaton.accepting must be empty with a scratchpad"),
+        (lambda: Automaton(table=[[0, 0], [0, 1]]), r"must lead from start to every state, but not to \[1\]"),
+    ],
+)
+def test_impossible_settings_are_refused(make, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "complaint"),
+    [
+        (Automaton(), "a = b", "automaton: a prompt is symbols"),
+        (Automaton(), "=", "automaton: a prompt is symbols"),
+        (Automaton(), "a 1", "automaton: a prompt is symbols"),
+        (Automaton(), "a d", "'d' is not a token"),
+    ],
+)
+def test_what_is_no_prompt_is_refused(task, text, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        task.parse(text)
