@@ -29,6 +29,7 @@ from longreach.tasks import (
     Addition,
     Automaton,
     Copy,
+    CycleNavigation,
     Duplicate,
     GraphWalk,
     IndexHints,
@@ -42,6 +43,7 @@ from longreach.tasks import (
     Tape,
     UniqueCopy,
     VariableAssignment,
+    WordProblem,
 )
 from longreach.tasks.planted_laws import FixedGaps, SumMod, TableLabel, UniformTokens, WeightedTokens, WindowPositions
 
@@ -88,6 +90,12 @@ TASKS = [
     Automaton(),
     Automaton(scratchpad=True),
     Automaton(table=[[1, 0], [0, 1]], accepting=[1]),
+    WordProblem(),
+    WordProblem(scratchpad=True),
+    WordProblem(group="A4", scratchpad=True),
+    WordProblem(group="Z60"),
+    CycleNavigation(),
+    CycleNavigation(ring=3, scratchpad=True),
     IndexHints(of=ParityScratchpad(), num_hints=99),
     IndexHints(of=Addition(), num_hints=99),
     IndexHints(of=Tape(), num_hints=99),

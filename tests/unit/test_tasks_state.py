@@ -8,7 +8,7 @@ from helpers import draw
 
 from longreach.api import Sample, Task
 from longreach.errors import BadInput
-from longreach.tasks import Automaton
+from longreach.tasks import Automaton, CycleNavigation, WordProblem
 from longreach.tasks.scan import scan
 
 
@@ -100,6 +100,10 @@ def test_symbols_of_an_automaton_are_uniform():
         (lambda: Automaton(accepting=[-1]), "automaton.accepting must name states"),
         (lambda: Automaton(accepting=[1], scratchpad=True), "automaton.accepting must be empty with a scratchpad"),
         (lambda: Automaton(table=[[0, 0], [0, 1]]), r"must lead from start to every state, but not to \[1\]"),
+        (lambda: WordProblem(group="S7"), "word_problem.group must be in S2..S6, A3..A6 or Z2..Z1000, got S7"),
+        (lambda: WordProblem(group="A2"), "word_problem.group must be in"),
+        (lambda: WordProblem(group="D4"), "word_problem.group must be in"),
+        (lambda: CycleNavigation(ring=1), "cycle_navigation.ring must be at least 2, got 1"),
     ],
 )
 def test_impossible_settings_are_refused(make, complaint):
@@ -114,8 +118,63 @@ def test_impossible_settings_are_refused(make, complaint):
         (Automaton(), "=", "automaton: a prompt is symbols"),
         (Automaton(), "a 1", "automaton: a prompt is symbols"),
         (Automaton(), "a d", "'d' is not a token"),
+        (WordProblem(), "21345 2134", "'2134' is not a token"),
+        (WordProblem(), "", "word_problem: a prompt is symbols"),
+        (CycleNavigation(), "> 1", "cycle_navigation: a prompt is symbols"),
     ],
 )
 def test_what_is_no_prompt_is_refused(task, text, complaint):
     with pytest.raises(BadInput, match=complaint):
         task.parse(text)
+
+
+def test_products_of_permutations():
+    task = WordProblem()
+    assert solved(task, "21345 13245") == "31245"
+    assert solved(task, "13245 21345") == "23145"  # the left one acts first
+    assert solved(WordProblem(scratchpad=True), "21345 13245 23451") == "21345 31245 42351 ."
+    assert solved(WordProblem(group="Z60"), "59 2 10") == "11"
+    pad = WordProblem(group="S3", scratchpad=True)
+    assert ids_of(pad, "213 132", 3, "published") == "2 3 4 1 2 3 0"
+    assert ids_of(pad, "213 132", 3, "aligned") == "1 2 3 1 2 3 0"
+
+
+@pytest.mark.parametrize(
+    ("group", "order"), [("S2", 2), ("S3", 6), ("S5", 120), ("S6", 720), ("A3", 3), ("A4", 12), ("A6", 360), ("Z7", 7)]
+)
+def test_groups_are_groups(group, order):
+    task = WordProblem(group=group)
+    assert len(set(task.symbols)) == order
+    if group[0] == "Z":
+        return
+    elements = task._permutations(torch.arange(order))
+    assert ["".join(str(image + 1) for image in one) for one in elements.tolist()] == list(task.symbols)
+    if group[0] == "A":  # an even permutation is a matrix of determinant 1
+        matrices = torch.eye(int(group[1]), dtype=torch.double)[elements]
+        assert torch.allclose(torch.linalg.det(matrices), torch.ones(order, dtype=torch.double))
+    sample = draw(task, [5] * 400)
+    for row in range(400):  # as matrices, the left one first
+        prompt, answer = words_of(task, sample, row)
+        product = torch.eye(int(group[1]))
+        for word in prompt[:-1]:
+            product = product @ torch.eye(int(group[1]))[[int(image) - 1 for image in word]]
+        assert [int(image) - 1 for image in answer[0]] == product.argmax(1).tolist()
+
+
+def test_elements_are_uniform():
+    task = WordProblem(group="A5")
+    sample = draw(task, [10] * 2000)
+    assert_uniform(sample.tokens[:, :10] - 2, 60)
+    assert_uniform(sample.tokens[:, 11] - 2, 60)  # and so is their product
+
+
+def test_moves_round_a_ring():
+    assert solved(CycleNavigation(), ">>-<") == "1"
+    assert solved(CycleNavigation(), "<") == "4"
+    pad = CycleNavigation(ring=3, scratchpad=True)
+    assert solved(pad, "> > > < <") == "1 2 0 2 1 ."
+    assert ids_of(pad, ">>-<", 5, "published") == "2 3 4 5 6 1 2 3 4 5 0"
+    assert ids_of(CycleNavigation(), ">>-<", 1, "published") == "1 1 1 1 2 1"
+    assert ids_of(CycleNavigation(), ">>-<", 1, "aligned") == "1 1 1 1 1 0"
+    sample = draw(CycleNavigation(), [9] * 3000)
+    assert_uniform(sample.tokens[:, :9] - CycleNavigation().vocabulary.index("-"), 3)

@@ -5,6 +5,7 @@ from longreach.tasks.addition import Addition
 from longreach.tasks.automaton import Automaton
 from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
+from longreach.tasks.cycle_navigation import CycleNavigation
 from longreach.tasks.graph_walk import GraphWalk
 from longreach.tasks.index_hints import IndexHints
 from longreach.tasks.odds_first import OddsFirst
@@ -16,6 +17,7 @@ from longreach.tasks.reverse import Reverse
 from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.tape import Tape
 from longreach.tasks.variable_assignment import VariableAssignment
+from longreach.tasks.word_problem import WordProblem
 from longreach.tasks.worksheet import Worksheet
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "Addition",
     "Automaton",
     "Copy",
+    "CycleNavigation",
     "Duplicate",
     "Form",
     "GraphWalk",
@@ -45,6 +48,7 @@ __all__ = [
     "TokenLaw",
     "UniqueCopy",
     "VariableAssignment",
+    "WordProblem",
     "Worksheet",
     "build_sample",
     "join",

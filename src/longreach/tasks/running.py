@@ -22,7 +22,7 @@ class Running(Worksheet):
 
     With a scratchpad every state is written:  symbols ; =  ->  states .  State i needs state i-1 and symbol i:
     2-sparse.  The mark `;` stands where a symbol n+1 would, and the stop is read from it.  Symbol i and state i share
-    an ID, as in Cho et al. (NeurIPS 2024) for parity.  Without, the last state alone is asked for:  symbols =  ->  state.
+    an ID, as in Cho et al. (NeurIPS 2024) for parity.  Without, only the last state is asked for.
     """
 
     scratchpad = True
