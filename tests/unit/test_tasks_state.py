@@ -8,7 +8,7 @@ from helpers import draw
 
 from longreach.api import Sample, Task
 from longreach.errors import BadInput
-from longreach.tasks import Automaton, CycleNavigation, WordProblem
+from longreach.tasks import Automaton, CycleNavigation, ModularArithmetic, WordProblem
 from longreach.tasks.scan import scan
 
 
@@ -103,6 +103,10 @@ def test_symbols_of_an_automaton_are_uniform():
         (lambda: WordProblem(group="S7"), "word_problem.group must be in S2..S6, A3..A6 or Z2..Z1000, got S7"),
         (lambda: WordProblem(group="A2"), "word_problem.group must be in"),
         (lambda: WordProblem(group="D4"), "word_problem.group must be in"),
+        (lambda: ModularArithmetic(modulus=1), "modular_arithmetic.modulus must be in 2..1000, got 1"),
+        (lambda: ModularArithmetic(operators="+/"), "modular_arithmetic.operators must be some of"),
+        (lambda: ModularArithmetic(operators="++"), "modular_arithmetic.operators must be some of"),
+        (lambda: ModularArithmetic(scratchpad=True), "scratchpad must be false without brackets"),
         (lambda: CycleNavigation(ring=1), "cycle_navigation.ring must be at least 2, got 1"),
     ],
 )
@@ -120,6 +124,15 @@ def test_impossible_settings_are_refused(make, complaint):
         (Automaton(), "a d", "'d' is not a token"),
         (WordProblem(), "21345 2134", "'2134' is not a token"),
         (WordProblem(), "", "word_problem: a prompt is symbols"),
+        (ModularArithmetic(), "1 + + 2", "a prompt is an expression such as 1 "),
+        (ModularArithmetic(), "1 + 2 -", "a prompt is an expression"),
+        (ModularArithmetic(), "", "a prompt is an expression"),
+        (ModularArithmetic(brackets=True), "1 + 2", "a prompt is an expression such as . . 1 "),
+        (ModularArithmetic(brackets=True), "(1 + 2 + 3)", "a prompt is an expression"),
+        (ModularArithmetic(brackets=True), "(1 + 2)) + (1", "a prompt is an expression"),
+        (ModularArithmetic(brackets=True), "((1 + 2)", "a prompt is an expression"),
+        (ModularArithmetic(brackets=True), "(1 + 2) (1 + 2)", "a prompt is an expression"),
+        (ModularArithmetic(brackets=True), "3", "a prompt is an expression"),
         (CycleNavigation(), "> 1", "cycle_navigation: a prompt is symbols"),
     ],
 )
@@ -178,3 +191,72 @@ def test_moves_round_a_ring():
     assert ids_of(CycleNavigation(), ">>-<", 1, "aligned") == "1 1 1 1 1 0"
     sample = draw(CycleNavigation(), [9] * 3000)
     assert_uniform(sample.tokens[:, :9] - CycleNavigation().vocabulary.index("-"), 3)
+
+
+def test_expressions_worked_out():
+    assert solved(ModularArithmetic(), "1 + 2 * 3") == "2"
+    assert solved(ModularArithmetic(), "1-1-1") == "4"
+    assert solved(ModularArithmetic(), "0*1+4*3-2") == "0"
+    assert solved(ModularArithmetic(brackets=True), "((1 + 2) * 3)") == "4"
+    pad = ModularArithmetic(brackets=True, scratchpad=True)
+    assert solved(pad, "((1 + 2) * 3)") == "3 4 ."
+    assert solved(pad, "((1 - (2 * 4)) - (3 + 3))") == "3 3 1 2 ."
+
+
+@pytest.mark.parametrize("brackets", [False, True])
+@pytest.mark.parametrize(("modulus", "operators"), [(5, "+-*"), (12, "-"), (7, "*+")])
+def test_expressions_are_what_python_makes_of_them(brackets, modulus, operators):
+    task = ModularArithmetic(modulus=modulus, operators=operators, brackets=brackets)
+    sample = draw(task, [2, 3, 8, 25] * 100)
+    for row, length in enumerate(sample.length.tolist()):
+        prompt, answer = words_of(task, sample, row)
+        assert len(re.findall("[0-9]+", " ".join(prompt))) == length
+        assert answer == [str(eval("".join(prompt[:-1])) % modulus)]
+
+
+def test_a_flat_expression_may_be_one_number():
+    sample = draw(ModularArithmetic(), [1, 1, 1], max_length=3)
+    assert (sample.tokens[:, 0] == sample.tokens[:, 2]).all()
+
+
+def test_numbers_operators_and_brackets_are_uniform():
+    task = ModularArithmetic()
+    tokens = draw(task, [10] * 2000).tokens
+    assert_uniform(tokens[:, 0:19:2] - task.vocabulary.index("0"), 5)
+    assert_uniform(tokens[:, 1:18:2] - task.vocabulary.index("+"), 3)
+    task = ModularArithmetic(brackets=True)
+    sample = draw(task, [5] * 4000)
+    outermost, within = [], []
+    for row in range(4000):
+        text = re.sub("[0-9]", "x", "".join(words_of(task, sample, row)[0]))
+        before, depth = 0, 0
+        for character in text:
+            depth += {"(": 1, ")": -1}.get(character, 0)
+            if character in "+-*":
+                if depth == 1:
+                    outermost.append(before)
+                before += 1
+        if outermost[-1] == 3:  # the left side has three operators
+            within.append(text.startswith("((((") + 2 * text.startswith("(((x") + 3 * text.startswith("((x"))
+    assert_uniform(torch.tensor(outermost), 4)
+    counts = torch.bincount(torch.tensor(within), minlength=4).tolist()
+    # each of the three is the outermost on the left with probability 1/3, and so on: 1/6 begin ((((, and 1/2 (((x
+    assert counts[0] == 0
+    assert abs(counts[1] / len(within) - 1 / 6) < 0.06
+    assert abs(counts[2] / len(within) - 3 / 6) < 0.08
+
+
+def test_a_value_needs_its_operator_and_two_numbers():
+    task = ModularArithmetic(brackets=True, scratchpad=True)
+    sample = draw(task, [6] * 50)
+    needs = task.depends_on(sample)
+    for row in range(50):
+        words = task.words(sample.tokens[row].tolist())
+        first = int(sample.prompt_tokens[row])
+        for step in range(first, first + 5):
+            read = [words[place] for place in needs[row, step].nonzero()[:, 0].tolist()]
+            operator = next(word for word in read if word in "+-*")
+            left, right = (word for word in read if word not in "+-*")
+            results = {eval(f"{a}{operator}{b}") % 5 for a, b in ((left, right), (right, left))}
+            assert int(words[step]) in results
+        assert [words[place] for place in needs[row, first + 5].nonzero()[:, 0].tolist()] == [";"]

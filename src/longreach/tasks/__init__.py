@@ -8,6 +8,7 @@ from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.cycle_navigation import CycleNavigation
 from longreach.tasks.graph_walk import GraphWalk
 from longreach.tasks.index_hints import IndexHints
+from longreach.tasks.modular_arithmetic import ModularArithmetic
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.planted import Planted
@@ -32,6 +33,7 @@ __all__ = [
     "IndexHints",
     "Label",
     "Level",
+    "ModularArithmetic",
     "OddsFirst",
     "ParityScratchpad",
     "Part",
