@@ -4,11 +4,20 @@ import re
 
 import pytest
 import torch
-from helpers import draw
+from helpers import answer_of, draw
 
 from longreach.api import Sample, Task
 from longreach.errors import BadInput
-from longreach.tasks import Automaton, CycleNavigation, ModularArithmetic, WordProblem
+from longreach.tasks import (
+    Automaton,
+    CycleNavigation,
+    EvenPairs,
+    MissingDuplicate,
+    ModularArithmetic,
+    StackManipulation,
+    WordProblem,
+    build_sample,
+)
 from longreach.tasks.scan import scan
 
 
@@ -107,6 +116,8 @@ def test_symbols_of_an_automaton_are_uniform():
         (lambda: ModularArithmetic(operators="+/"), "modular_arithmetic.operators must be some of"),
         (lambda: ModularArithmetic(operators="++"), "modular_arithmetic.operators must be some of"),
         (lambda: ModularArithmetic(scratchpad=True), "scratchpad must be false without brackets"),
+        (lambda: MissingDuplicate(symbols=1), "missing_duplicate.symbols must be at least 2, got 1"),
+        (lambda: StackManipulation(symbols=0), "stack_manipulation.symbols must be at least 1, got 0"),
         (lambda: CycleNavigation(ring=1), "cycle_navigation.ring must be at least 2, got 1"),
     ],
 )
@@ -133,6 +144,16 @@ def test_impossible_settings_are_refused(make, complaint):
         (ModularArithmetic(brackets=True), "((1 + 2)", "a prompt is an expression"),
         (ModularArithmetic(brackets=True), "(1 + 2) (1 + 2)", "a prompt is an expression"),
         (ModularArithmetic(brackets=True), "3", "a prompt is an expression"),
+        (EvenPairs(), "a even", "even_pairs: a prompt is a and b"),
+        (EvenPairs(), "=", "even_pairs: a prompt is a and b"),
+        (MissingDuplicate(), "a b a", "missing_duplicate: a prompt is a string twice"),
+        (MissingDuplicate(), "a b a b", "missing_duplicate: a prompt is a string twice"),
+        (MissingDuplicate(), "a ? ? b", "missing_duplicate: a prompt is a string twice"),
+        (MissingDuplicate(), "a a b ?", "missing_duplicate: a prompt is a string twice"),
+        (MissingDuplicate(), "? ?", "missing_duplicate: a prompt is a string twice"),
+        (StackManipulation(), "a - b", "stack_manipulation: a prompt is symbols and actions"),
+        (StackManipulation(), "- +a", "stack_manipulation: a prompt is symbols and actions"),
+        (StackManipulation(), "a ; -", "stack_manipulation: a prompt is symbols and actions"),
         (CycleNavigation(), "> 1", "cycle_navigation: a prompt is symbols"),
     ],
 )
@@ -260,3 +281,54 @@ def test_a_value_needs_its_operator_and_two_numbers():
             results = {eval(f"{a}{operator}{b}") % 5 for a, b in ((left, right), (right, left))}
             assert int(words[step]) in results
         assert [words[place] for place in needs[row, first + 5].nonzero()[:, 0].tolist()] == [";"]
+
+
+def test_pairs_duplicates_and_stacks_by_hand():
+    assert [solved(EvenPairs(), text) for text in ("a", "abba", "ab", "aabab")] == ["even", "even", "odd", "odd"]
+    twice = MissingDuplicate()
+    assert [solved(twice, text) for text in ("abbab?", "?a ba", "a?")] == ["b", "b", "a"]
+    assert ids_of(twice, "abbab?", 1, "published") == "1 2 3 1 2 3 0 3"
+    assert ids_of(twice, "a?babb", 1, "aligned") == "1 2 3 1 2 3 2 0"
+    stack = StackManipulation()
+    assert solved(stack, "; a b b - - +b =") == "b a ."
+    assert solved(stack, "a - - - +b") == "b ."
+    assert solved(stack, "a -") == "."
+    assert ids_of(stack, "; a b b - - +b =", 3, "published") == "1 2 3 4 4 3 3 0 3 2 0"
+    assert ids_of(stack, "; a b b - - +b =", 3, "aligned") == "1 2 3 4 4 3 3 3 2 1 0"
+    assert ids_of(stack, "; a - - +b =", 2, "published") == "1 2 2 1 2 0 2 0"  # a pop that finds nothing
+
+
+def test_holes_and_stacks_are_drawn_uniformly():
+    task = MissingDuplicate()
+    sample = draw(task, [8] * 4000)
+    assert_uniform((sample.tokens == task.vocabulary.index("?")).long().argmax(1), 8)
+    assert_uniform(sample.tokens[:, 9] - task.vocabulary.index("a"), 2)
+    task = StackManipulation()
+    tokens = draw(task, [6] * 6000).tokens[:, 1:7]
+    action = tokens >= task.vocabulary.index("-")
+    assert_uniform(5 - action.sum(1), 5)  # 1 to 5 symbols at the start
+    assert (action.diff(dim=1) | action[:, 1:] == action[:, 1:]).all()
+    assert_uniform(tokens[action] - task.vocabulary.index("-"), 3)
+    assert_uniform(tokens[~action] - task.vocabulary.index("a"), 2)
+
+
+def test_even_pairs_need_the_two_ends():
+    task = EvenPairs()
+    sample = draw(task, [1, 2, 9])
+    needs = task.depends_on(sample)
+    assert [needs[row].any(0).nonzero()[:, 0].tolist() for row in range(3)] == [[0], [0, 1], [0, 8]]
+
+
+def test_a_symbol_of_the_stack_needs_what_was_done_since():
+    task = StackManipulation()
+    words = [";", "a", "b", "+b", "-", "+a", "+b", "-", "="]
+    tokens = [task.vocabulary.index(word) for word in [*words, "a", "b", "a", "."]]
+    sample = build_sample(torch.tensor([tokens]), *(torch.tensor([n]) for n in (7, 9, 13)))
+    assert task.solve(sample, 0) == answer_of(sample, 0)
+    needs = task.depends_on(sample)[0, 9:]
+    assert [row.nonzero()[:, 0].tolist() for row in needs] == [
+        [5, 6, 7],
+        [2, 3, 4, 5, 6, 7],
+        [1, 3, 4, 5, 6, 7],
+        [0, 3, 4, 5, 6, 7],
+    ]

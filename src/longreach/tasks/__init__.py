@@ -6,8 +6,10 @@ from longreach.tasks.automaton import Automaton
 from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.cycle_navigation import CycleNavigation
+from longreach.tasks.even_pairs import EvenPairs
 from longreach.tasks.graph_walk import GraphWalk
 from longreach.tasks.index_hints import IndexHints
+from longreach.tasks.missing_duplicate import MissingDuplicate
 from longreach.tasks.modular_arithmetic import ModularArithmetic
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity_scratchpad import ParityScratchpad
@@ -16,6 +18,7 @@ from longreach.tasks.planted_laws import Label, PositionLaw, TokenLaw
 from longreach.tasks.pointer_chasing import PointerChasing
 from longreach.tasks.reverse import Reverse
 from longreach.tasks.sparse_parity import SparseParity
+from longreach.tasks.stack_manipulation import StackManipulation
 from longreach.tasks.tape import Tape
 from longreach.tasks.variable_assignment import VariableAssignment
 from longreach.tasks.word_problem import WordProblem
@@ -28,11 +31,13 @@ __all__ = [
     "Copy",
     "CycleNavigation",
     "Duplicate",
+    "EvenPairs",
     "Form",
     "GraphWalk",
     "IndexHints",
     "Label",
     "Level",
+    "MissingDuplicate",
     "ModularArithmetic",
     "OddsFirst",
     "ParityScratchpad",
@@ -45,6 +50,7 @@ __all__ = [
     "Sample",
     "Span",
     "SparseParity",
+    "StackManipulation",
     "Tape",
     "Task",
     "TokenLaw",
