@@ -1,19 +1,26 @@
 """Tasks that keep a state: automata, groups, arithmetic, stacks, and memories of one symbol."""
 
 import re
+from itertools import groupby, pairwise
 
 import pytest
 import torch
 from helpers import answer_of, draw
 
-from longreach.api import Sample, Task
+from longreach.api import Sample, Task, stream
 from longreach.errors import BadInput
 from longreach.tasks import (
     Automaton,
     CycleNavigation,
+    Dyck,
     EvenPairs,
+    FlipFlop,
+    HopInduction,
+    LocalCount,
     MissingDuplicate,
     ModularArithmetic,
+    NBack,
+    Span,
     StackManipulation,
     WordProblem,
     build_sample,
@@ -118,6 +125,15 @@ def test_symbols_of_an_automaton_are_uniform():
         (lambda: ModularArithmetic(scratchpad=True), "scratchpad must be false without brackets"),
         (lambda: MissingDuplicate(symbols=1), "missing_duplicate.symbols must be at least 2, got 1"),
         (lambda: StackManipulation(symbols=0), "stack_manipulation.symbols must be at least 1, got 0"),
+        (lambda: Dyck(kinds=5), "dyck.kinds must be in 1..4, got 5"),
+        (lambda: Dyck(max_depth=-1), "dyck.max_depth must be at least 0, got -1"),
+        (lambda: FlipFlop(ignore=1.5), "flip_flop.ignore must be in 0..1, got 1.5"),
+        (lambda: HopInduction(hops=0), "hop_induction.hops must be at least 1, got 0"),
+        (lambda: HopInduction(symbols=1), "hop_induction.symbols must be at least 2, got 1"),
+        (lambda: LocalCount(names=1), "local_count.names must be at least 2, got 1"),
+        (lambda: LocalCount(runs=Span(0, 2)), "local_count.runs must be at least 1, got 0..2"),
+        (lambda: NBack(n=0), "n_back.n must be at least 1, got 0"),
+        (lambda: NBack(symbols=1), "n_back.symbols must be at least 2, got 1"),
         (lambda: CycleNavigation(ring=1), "cycle_navigation.ring must be at least 2, got 1"),
     ],
 )
@@ -154,6 +170,20 @@ def test_impossible_settings_are_refused(make, complaint):
         (StackManipulation(), "a - b", "stack_manipulation: a prompt is symbols and actions"),
         (StackManipulation(), "- +a", "stack_manipulation: a prompt is symbols and actions"),
         (StackManipulation(), "a ; -", "stack_manipulation: a prompt is symbols and actions"),
+        (Dyck(), "( [ )", "dyck: a prompt is brackets, closed in the right order, as in"),
+        (Dyck(), ") (", "dyck: a prompt is brackets"),
+        (Dyck(), "", "dyck: a prompt is brackets"),
+        (Dyck(), "( { ", "'{' is not a token"),
+        (Dyck(max_depth=2), "( ( [", "dyck: a prompt is brackets, closed in the right order, at most 2 deep"),
+        (FlipFlop(), "r 1 r", "flip_flop: a prompt is instructions and bits"),
+        (FlipFlop(), "w 1 i r", "flip_flop: a prompt is instructions and bits"),
+        (FlipFlop(), "w 1 0 i r", "flip_flop: a prompt is instructions and bits"),
+        (HopInduction(), "a ; b", "hop_induction: a prompt is symbols between"),
+        (HopInduction(), "", "hop_induction: a prompt is symbols between"),
+        (LocalCount(), "a 1", "local_count: a prompt is symbols"),
+        (LocalCount(runs=Span(1, 3)), "abbbb", "local_count: a prompt is runs of at most 3"),
+        (NBack(), "a - b", "n_back: a prompt is 2 times - and symbols"),
+        (NBack(), "- -", "n_back: a prompt is 2 times - and symbols"),
         (CycleNavigation(), "> 1", "cycle_navigation: a prompt is symbols"),
     ],
 )
@@ -332,3 +362,152 @@ def test_a_symbol_of_the_stack_needs_what_was_done_since():
         [1, 3, 4, 5, 6, 7],
         [0, 3, 4, 5, 6, 7],
     ]
+
+
+@pytest.mark.parametrize(
+    ("task", "length", "complaint"),
+    [
+        (MissingDuplicate(), 7, "missing_duplicate: length counts both copies, so it must be even, got 7"),
+        (ModularArithmetic(brackets=True), 1, "modular_arithmetic: length must be at least 2 with brackets, got 1"),
+        (FlipFlop(), 1, "flip_flop: length must be at least 2, got 1"),
+    ],
+)
+def test_impossible_lengths_are_refused(task, length, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        task.check_length(length)
+
+
+def test_brackets_bits_hops_counts_and_symbols_back_by_hand():
+    brackets = Dyck(kinds=3)
+    assert solved(brackets, "([]{") == "} ) ."
+    assert solved(brackets, "; ( ) =") == "."
+    assert ids_of(brackets, "; ( [ ] { =", 3, "published") == "1 2 3 3 3 0 3 2 0"
+    assert ids_of(brackets, "; ( [ ] { =", 3, "aligned") == "1 2 3 3 3 3 2 1 0"
+    assert solved(FlipFlop(), "w1 i0 w0 i1 r0 i1 r") == "0"
+    assert solved(HopInduction(), "b c a b a") == "c"
+    assert solved(HopInduction(), "; c a b a =") == ";"
+    assert solved(HopInduction(hops=1), "a b c a b a") == "b"
+    assert solved(HopInduction(hops=5), "c a a") == "a"  # it stays where it is
+    counts = LocalCount()
+    assert solved(counts, "aaccca") == "1 2 1 2 3 1 ."
+    assert ids_of(counts, "aab", 4, "published") == "2 3 4 5 1 2 3 4 0"
+    assert ids_of(counts, "aab", 4, "aligned") == "1 2 3 4 1 2 3 4 0"
+    back = NBack()
+    assert solved(back, "- - c a b ; =") == "- - c ."
+    assert solved(back, "cab") == "- - c ."
+    assert solved(NBack(n=4), "cab") == "- - - ."
+    assert ids_of(back, "cab", 4, "published") == "2 3 4 5 6 7 1 2 3 4 0"
+    assert ids_of(back, "cab", 4, "aligned") == "1 2 3 4 5 6 1 2 3 6 0"
+
+
+@pytest.mark.parametrize("max_depth", [0, 1, 2, 5])
+def test_open_brackets_walk_freely_between_the_bounds(max_depth):
+    task = Dyck(kinds=3, max_depth=max_depth)
+    sample = draw(task, [30] * 2000)
+    tokens = sample.tokens[:, 1:31]
+    opens = tokens < task.vocabulary.index(")")
+    step = torch.where(opens, 1, -1)
+    before = step.cumsum(1) - step
+    assert (step[before == 0] == 1).all()
+    if max_depth:
+        assert before.max() <= max_depth
+        assert (step[before == max_depth] == -1).all()
+    else:
+        assert before.max() > 10
+    free = (before > 0) & (before != max_depth) if max_depth else before > 0
+    if free.any():
+        assert_uniform(opens[free].long(), 2)
+    assert_uniform(tokens[opens] - task.vocabulary.index("("), 3)
+    # with its answer every prompt is a Dyck word
+    for row in range(200):
+        text = "".join(word for word in task.words(sample.tokens[row].tolist()) if word in "()[]{}")
+        assert task._reduced(text) == ""
+
+
+def test_kinds_of_brackets_do_not_depend_on_each_other():
+    task = Dyck(kinds=2)
+    tokens = draw(task, [2] * 8000).tokens[:, 1:3]
+    both = tokens[tokens[:, 1] < 6] - 4  # two that open
+    assert_uniform(both[:, 0] * 2 + both[:, 1], 4)
+
+
+def test_instructions_have_their_probabilities():
+    task = FlipFlop(ignore=0.6)
+    sample = draw(task, [12] * 4000)
+    again = task.redraw(sample, stream(1, "again", torch.arange(4000)))
+    for one in (sample, again):  # what is drawn again has the same law
+        instructions = one.tokens[:, 2:22:2].flatten()
+        shares = torch.bincount(instructions, minlength=4)[1:] / len(instructions)
+        assert torch.allclose(shares, torch.tensor([0.2, 0.2, 0.6]), atol=0.012)
+        assert (one.tokens[:, 0] == task.vocabulary.index("w")).all()
+        assert (one.tokens[:, 22] == task.vocabulary.index("r")).all()
+        assert_uniform(one.tokens[:, 23] - task.vocabulary.index("0"), 2)
+    moved = sample.tokens[:, 2:22:2] != again.tokens[:, 2:22:2]
+    assert moved.double().mean() > 0.3
+    for row in range(300):  # a read says what was written last
+        memory = ""
+        for instruction, bit in zip(*[iter(task.words(sample.tokens[row].tolist()))] * 2, strict=True):
+            memory = bit if instruction == "w" else memory
+            assert instruction != "r" or bit == memory
+
+
+def test_hops_are_those_of_the_definition():
+    task = HopInduction(hops=3, symbols=3)
+
+    def find(symbols: str, place: int) -> int:
+        """The largest j <= place with symbol j - 1 like the one at place, counted from 1; 0 if there is none."""
+        return max((j for j in range(2, place + 1) if symbols[j - 2] == symbols[place - 1]), default=0)
+
+    sample = draw(task, [3, 6, 12] * 300)
+    for row in range(900):
+        prompt, answer = words_of(task, sample, row)
+        symbols = "".join(prompt[1:-1])
+        place = len(symbols)
+        for _ in range(3):
+            place = find(symbols, place) if place else 0
+        assert answer == [symbols[place - 1] if place else ";"]
+
+
+def test_what_hops_do_not_need_is_drawn_again_by_the_law():
+    task = HopInduction(symbols=3)
+    first = draw(task, [7] * 6000)
+    again = task.redraw(first, stream(2, "again", torch.arange(6000)))
+    assert_uniform(first.tokens[:, 1:8] - 3, 3)
+    assert_uniform(again.tokens[:, 1:8] - 3, 3)
+    assert torch.equal(task.depends_on(first), task.depends_on(again))  # the hops go where they went
+    pairs = [(one.tokens[:, 2:8] - 3) * 3 + one.tokens[:, 1:7] - 3 for one in (first, again)]
+    for one in pairs:
+        assert_uniform(one, 9)
+
+
+@pytest.mark.parametrize("runs", [Span(1, 3), Span(2, 8), Span(4, 4)])
+def test_runs_have_their_lengths(runs):
+    task = LocalCount(runs=runs, names=4)
+    sample = draw(task, [60] * 400)
+    sizes, steps = [], []
+    for row in sample.tokens[:, :60].tolist():
+        found = [(symbol, len(list(run))) for symbol, run in groupby(row)]
+        assert found[-1][1] <= runs.high
+        sizes += [size for _, size in found[:6]]  # long ones are not cut more often than others here
+        steps += [(second - first) % 4 - 1 for (first, _), (second, _) in pairwise(found)]
+    assert_uniform(torch.tensor(sizes) - runs.low, runs.high - runs.low + 1)
+    assert_uniform(torch.tensor(steps), 3)
+    assert_uniform(sample.tokens[:, 0] - task.vocabulary.index("a"), 4)
+
+
+def test_long_samples_are_as_right_as_short_ones():
+    for task in (
+        Automaton(scratchpad=True),
+        WordProblem(scratchpad=True),
+        CycleNavigation(),
+        ModularArithmetic(),
+        ModularArithmetic(brackets=True, scratchpad=True),
+        StackManipulation(),
+        Dyck(max_depth=40),
+        FlipFlop(ignore=0.999),
+        HopInduction(symbols=500),
+        LocalCount(),
+        NBack(n=700),
+    ):
+        sample = draw(task, [3000])
+        assert task.solve(sample, 0) == answer_of(sample, 0)

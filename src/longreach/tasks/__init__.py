@@ -6,11 +6,16 @@ from longreach.tasks.automaton import Automaton
 from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.cycle_navigation import CycleNavigation
+from longreach.tasks.dyck import Dyck
 from longreach.tasks.even_pairs import EvenPairs
+from longreach.tasks.flip_flop import FlipFlop
 from longreach.tasks.graph_walk import GraphWalk
+from longreach.tasks.hop_induction import HopInduction
 from longreach.tasks.index_hints import IndexHints
+from longreach.tasks.local_count import LocalCount
 from longreach.tasks.missing_duplicate import MissingDuplicate
 from longreach.tasks.modular_arithmetic import ModularArithmetic
+from longreach.tasks.n_back import NBack
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.planted import Planted
@@ -31,14 +36,19 @@ __all__ = [
     "Copy",
     "CycleNavigation",
     "Duplicate",
+    "Dyck",
     "EvenPairs",
+    "FlipFlop",
     "Form",
     "GraphWalk",
+    "HopInduction",
     "IndexHints",
     "Label",
     "Level",
+    "LocalCount",
     "MissingDuplicate",
     "ModularArithmetic",
+    "NBack",
     "OddsFirst",
     "ParityScratchpad",
     "Part",
