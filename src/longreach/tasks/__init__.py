@@ -11,6 +11,7 @@ from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.planted import Planted
 from longreach.tasks.planted_laws import Label, PositionLaw, TokenLaw
 from longreach.tasks.pointer_chasing import PointerChasing
+from longreach.tasks.recall import AssociativeRecall, Mqmtar
 from longreach.tasks.reverse import Reverse
 from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.tape import Tape
@@ -20,6 +21,7 @@ from longreach.tasks.worksheet import Worksheet
 __all__ = [
     "PAD",
     "Addition",
+    "AssociativeRecall",
     "Copy",
     "Duplicate",
     "Form",
@@ -27,6 +29,7 @@ __all__ = [
     "IndexHints",
     "Label",
     "Level",
+    "Mqmtar",
     "OddsFirst",
     "ParityScratchpad",
     "Part",
