@@ -6,16 +6,21 @@ from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sam
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.graph_walk import GraphWalk
 from longreach.tasks.index_hints import IndexHints
+from longreach.tasks.induction import Induction
+from longreach.tasks.lego import Lego
+from longreach.tasks.needle import Needle
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.planted import Planted
 from longreach.tasks.planted_laws import Label, PositionLaw, TokenLaw
 from longreach.tasks.pointer_chasing import PointerChasing
+from longreach.tasks.pointer_value_retrieval import PointerValueRetrieval
 from longreach.tasks.recall import AssociativeRecall, Mqmtar
 from longreach.tasks.reverse import Reverse
 from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.tape import Tape
 from longreach.tasks.variable_assignment import VariableAssignment
+from longreach.tasks.variable_tracking import VariableTracking
 from longreach.tasks.worksheet import Worksheet
 
 __all__ = [
@@ -27,14 +32,18 @@ __all__ = [
     "Form",
     "GraphWalk",
     "IndexHints",
+    "Induction",
     "Label",
+    "Lego",
     "Level",
     "Mqmtar",
+    "Needle",
     "OddsFirst",
     "ParityScratchpad",
     "Part",
     "Planted",
     "PointerChasing",
+    "PointerValueRetrieval",
     "PositionLaw",
     "RepeatCopy",
     "Reverse",
@@ -46,6 +55,7 @@ __all__ = [
     "TokenLaw",
     "UniqueCopy",
     "VariableAssignment",
+    "VariableTracking",
     "Worksheet",
     "build_sample",
     "join",

@@ -12,16 +12,16 @@ from longreach.errors import BadInput
 from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.spans import Span
-from longreach.tasks.base import Form, Level, Part, Sample, build_sample, join
+from longreach.tasks.base import Level, Part, Sample, build_sample, join
 from longreach.tasks.names import distinct, letters, renew
-from longreach.tasks.worksheet import Worksheet
+from longreach.tasks.retrieval import Retrieval
 
 _QUERY, _EQUALS, _END, _STOP = 1, 2, 3, 4
 
 
 @register("task", "mqmtar")
 @dataclass(frozen=True, kw_only=True)
-class Mqmtar(Worksheet):
+class Mqmtar(Retrieval):
     """Recall the values of several keys.  a b c d  b a d d ? b a a b ; =  ->  d d c d .
 
     `length` counts the pairs; in `a b c d` the key is `a b` and the value `c d`.  Keys are all different, values need
@@ -180,11 +180,6 @@ class Mqmtar(Worksheet):
             pair = torch.where(is_value, self._asked(sample, number) + 1, pair)
         token = torch.where(stop | is_mark, 1, torch.where(step >= 0, field + 1, token))
         return torch.stack([pair, token, torch.where(step >= 0, number + 1, query)], dim=1)
-
-    def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
-        ids = super().coupling(sample, form)
-        ids[:, 0] = ids[:, 0].masked_fill(self.step(sample) == -1, 0)  # the sign does not know which pair comes first
-        return ids
 
     def prompt_length(self, tokens: Sequence[int]) -> int:
         return list(tokens).index(_QUERY) // self._size
