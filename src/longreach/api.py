@@ -58,7 +58,7 @@ from longreach.tasks import (
     build_sample,
     join,
 )
-from longreach.train import OptimizerConfig, TrainConfig
+from longreach.train import OptimizerConfig, PrimeConfig, TrainConfig
 
 __all__ = [
     "Addition",
@@ -92,6 +92,7 @@ __all__ = [
     "Pose",
     "PositionHeadConfig",
     "Predicted",
+    "PrimeConfig",
     "RandomStart",
     "Randomized",
     "RecurrentConfig",
