@@ -34,6 +34,7 @@ from longreach.tasks import (
     IndexHints,
     Induction,
     Lego,
+    Mixture,
     Mqmtar,
     Needle,
     OddsFirst,
@@ -113,6 +114,9 @@ TASKS = [
     IndexHints(of=Tape(), num_hints=99),
     IndexHints(of=PointerChasing(num_names=60), num_hints=99),
     IndexHints(of=VariableAssignment(num_names=60, hops=Span(1, 4), echo=True, end="marked"), num_hints=99),
+    Mixture(),
+    Mixture(of=(SparseParity(), Copy(symbols=4), OddsFirst(symbols=4)), weights=(1.0, 3.0, 2.0)),
+    Mixture(of=(Mqmtar(symbols=5), Mqmtar(symbols=5, echo=True))),
 ]
 COUPLED_TASKS = [task for task in TASKS if task.coupling_levels]
 RULE_TASKS = [task for task in COUPLED_TASKS if task.coupling_by_rule]

@@ -7,9 +7,10 @@ import pytest
 import torch
 from helpers import answer_of, draw
 
-from longreach.api import Sample, Span, Task
+from longreach.api import PointerConfig, Predicted, RunConfig, Sample, Span, Task, TrainConfig, TransformerConfig
 from longreach.config import build_part
 from longreach.errors import BadInput
+from longreach.runs.execute import check
 from longreach.seeding import stream
 from longreach.tasks import AssociativeRecall, Induction, Lego, Mqmtar, Needle, PointerValueRetrieval, VariableTracking
 from longreach.tasks.names import renew
@@ -159,6 +160,24 @@ def test_a_coupled_step_finds_its_query_by_number():
     query = task.coupling(sample, "aligned")[0, 2]
     assert query[[start - 1, start + 1, start + 3, start + 5]].tolist() == [1, 2, 3, 4]
     assert query[start - 2] == 4
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Mqmtar(),
+        Mqmtar(echo=True, queries=Span(1, 3)),
+        Needle(),
+        Needle(echo=True),
+        VariableTracking(chains=Span(1, 3), hops=Span(0, 3)),
+        Lego(),
+    ],
+)
+def test_a_pointer_reaches_the_ids(task):
+    """Every ID that a model must predict stands in the prompt, and the prompt's own IDs give nothing away."""
+    model = TransformerConfig(layers=1, width=16, heads=2, position_head=PointerConfig(moves=0))
+    train = TrainConfig(lengths=Span(2, 8))
+    check(RunConfig(task=task, ids=Predicted(max_id=60), model=model, train=train))
 
 
 def test_typed_prompts():

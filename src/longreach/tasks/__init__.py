@@ -8,6 +8,7 @@ from longreach.tasks.graph_walk import GraphWalk
 from longreach.tasks.index_hints import IndexHints
 from longreach.tasks.induction import Induction
 from longreach.tasks.lego import Lego
+from longreach.tasks.mixture import Mixture
 from longreach.tasks.needle import Needle
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity_scratchpad import ParityScratchpad
@@ -36,6 +37,7 @@ __all__ = [
     "Label",
     "Lego",
     "Level",
+    "Mixture",
     "Mqmtar",
     "Needle",
     "OddsFirst",
