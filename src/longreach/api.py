@@ -79,7 +79,7 @@ from longreach.tasks import (
     build_sample,
     join,
 )
-from longreach.train import OptimizerConfig, TrainConfig
+from longreach.train import OptimizerConfig, PrimeConfig, TrainConfig
 
 __all__ = [
     "Abacus",
@@ -118,6 +118,7 @@ __all__ = [
     "Pose",
     "PositionHeadConfig",
     "Predicted",
+    "PrimeConfig",
     "RandomStart",
     "Randomized",
     "ReRopeConfig",

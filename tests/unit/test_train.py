@@ -11,14 +11,18 @@ from longreach.api import (
     Coupled,
     OptimizerConfig,
     ParityScratchpad,
+    RunConfig,
     Sequential,
     Span,
     SparseParity,
     TrainConfig,
     build_model,
 )
+from longreach.config import build, to_plain
 from longreach.errors import BadInput, RunFailed
-from longreach.train import Hooks, TrainingStream, build_optimizer, legal_lengths, train
+from longreach.evaluate import make_card
+from longreach.runs.execute import check
+from longreach.train import Hooks, PrimeConfig, TrainingStream, build_optimizer, legal_lengths, train
 from longreach.train.optimizer import learning_rate
 
 
@@ -137,6 +141,45 @@ def test_every_legal_length_is_drawn_and_no_other():
     assert not torch.equal(data.batch(1).sample.tokens, data.batch(0).sample.tokens)
     with pytest.raises(BadInput, match=r"no length in 7 is possible: .*must be even"):
         legal_lengths(task, Span(7, 7))
+
+
+def test_priming_shows_a_few_long_samples_again_and_again():
+    task = ParityScratchpad()
+    prime = PrimeConfig(lengths=Span(29, 30), share=0.25, samples=5)
+    plain = TrainingStream(task, Sequential(), (1, 2, 3), 2000, 0, "cpu")
+    primed = replace(plain, prime=prime)
+    before, after = plain.batch(3).sample, primed.batch(3).sample
+    long = after.length > 3
+    assert abs(long.double().mean() - 0.25) < 0.05
+    assert after.length[long].min() >= 29
+    assert after.tokens.shape[1] == task.max_tokens(30)
+    short = before.tokens.shape[1]
+    assert torch.equal(after.tokens[~long][:, :short], before.tokens[~long])  # the others are what they were
+    assert len(after.tokens[long].unique(dim=0)) == 5
+    known = {tuple(row) for row in after.tokens[long].tolist()}
+    again = primed.batch(4).sample
+    assert {tuple(row) for row in again.tokens[again.length > 3].tolist()} == known
+    other = replace(primed, seed=1).batch(3).sample
+    assert {tuple(row) for row in other.tokens[other.length > 3].tolist()}.isdisjoint(known)
+    new = replace(plain, prime=replace(prime, samples=0)).batch(3).sample
+    assert len(new.tokens[long].unique(dim=0)) == int(long.sum())
+    for sample, row in ((after, int(long.int().argmax())), (new, int(long.int().argmax()))):
+        assert task.solve(sample, row) == sample.tokens[row][sample.answer[row]].tolist()
+
+
+def test_priming_in_a_run_is_told_and_not_tested():
+    config = RunConfig(
+        task=ParityScratchpad(), train=replace(SHORT, prime=PrimeConfig(lengths=Span(9, 9), share=0.5)), model=TINY
+    )
+    assert build(RunConfig, to_plain(config)) == config
+    card = make_card(config.task, config.ids, (1, 2), config.evaluate, config.train.prime)
+    assert card.primed == "at 9, 50 samples, share 0.5"
+    assert card.trained_lengths == "1..2"
+    with pytest.raises(BadInput, match="max_id=8 is too small: samples have 10 IDs"):
+        check(replace(config, ids=Coupled(max_id=8)))
+    for bad in ({"share": 0.0}, {"share": 1.5}, {"samples": -1}):
+        with pytest.raises(ValueError, match=r"train\.prime\.(share|samples) must"):
+            PrimeConfig(lengths=Span(9, 9), **bad)
 
 
 def test_the_first_loss_is_that_of_guessing():

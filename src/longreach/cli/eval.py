@@ -96,7 +96,7 @@ def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[
         info = folder.info()
         scores = evaluate(model, config.task, config.ids, asked, info.seed, device, progress)
     lengths = legal_lengths(config.task, config.train.lengths)
-    card = make_card(config.task, config.ids, lengths, asked)
+    card = make_card(config.task, config.ids, lengths, asked, config.train.prime)
     return Result(folder, info, scores, card, info.variant or info.recipe)
 
 

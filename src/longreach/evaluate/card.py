@@ -7,7 +7,7 @@ import torch
 from longreach.evaluate.evaluate import EvalConfig
 from longreach.positions.ids import IdPolicy, coverage
 from longreach.tasks import Task
-from longreach.train import TrainingStream
+from longreach.train import PrimeConfig, TrainingStream
 
 _SAMPLES = 4096
 
@@ -31,10 +31,14 @@ class Card:
     """How often training shows each fiftieth of the ID range."""
     test_ids: str = "plain"
     """How the IDs of the test differ from the plain ones."""
+    primed: str = "no"
+    """Whether training also showed a few samples of greater length."""
 
 
-def make_card(task: Task, policy: IdPolicy, lengths: tuple[int, ...], config: EvalConfig) -> Card:
-    batch = TrainingStream(task, policy, lengths, _SAMPLES, seed=0, device="cpu").batch(0)
+def make_card(
+    task: Task, policy: IdPolicy, lengths: tuple[int, ...], config: EvalConfig, prime: PrimeConfig | None = None
+) -> Card:
+    batch = TrainingStream(task, policy, lengths, _SAMPLES, seed=0, device="cpu", prime=prime).batch(0)
     sample, ids = batch.sample, batch.ids
     # the last token is only ever predicted: the model never reads it or its ID
     read = torch.arange(ids.shape[2]) < sample.num_tokens[:, None] - 1
@@ -60,5 +64,6 @@ def make_card(task: Task, policy: IdPolicy, lengths: tuple[int, ...], config: Ev
         decoding="greedy, cached, fp32; one-pass scores with the true prefix are marked tf",
         selection="the last checkpoint" if config.select == "last" else "the best checkpoint at training lengths",
         test_ids=config.test_ids(),
+        primed="no" if prime is None else f"at {prime.lengths}, {prime.samples or 'new'} samples, share {prime.share}",
         id_coverage=coverage(ids.where(read[:, None], 0), max(policy.max_id, largest)),
     )

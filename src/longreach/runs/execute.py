@@ -60,8 +60,8 @@ def choose_device(device: str) -> str:
 
 def check(config: RunConfig) -> None:
     """Find out before training starts what would go wrong after it."""
-    lengths = legal_lengths(config.task, config.train.lengths)
-    config.ids.check(config.task, _look(config.task, max(lengths)))
+    data = _data(config, 1024, seed=0, device="cpu")
+    config.ids.check(config.task, _look(config.task, data.longest))
     model = _new_model(config, seed=0, device="cpu")
     predicted = config.ids.supplier(config.task) == "model"
     _refuse_ignored(config, model, predicted)
@@ -72,15 +72,15 @@ def check(config: RunConfig) -> None:
     last = model.largest_id
     if last is None:
         if predicted:
-            _check_reachable(config, model, lengths)
+            _check_reachable(config, model)
         return
     if config.ids.max_id > last:
         raise BadInput(f"training IDs go up to {config.ids.max_id}, the table ends at {last}")
-    model.check_ids(TrainingStream(config.task, config.ids, lengths, 1024, seed=0, device="cpu").batch(0).ids)
+    model.check_ids(data.batch(0).ids)
     for cell in tested:
         model.check_ids(config.ids.evaluation_ids(cell.task, _look(cell.task, cell.length)) + config.evaluate.shift)
     if predicted:
-        _check_reachable(config, model, lengths)
+        _check_reachable(config, model)
 
 
 def _refuse_ignored(config: RunConfig, model: Model, predicted: bool) -> None:
@@ -142,8 +142,7 @@ def _train(config: RunConfig, folder: RunFolder, seed: int, model: Model, device
         return True
     # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
     compiled = cast(Model, torch.compile(model)) if config.train.compile else None
-    lengths = legal_lengths(config.task, config.train.lengths)
-    data = TrainingStream(config.task, config.ids, lengths, config.train.batch_size, seed, device)
+    data = _data(config, config.train.batch_size, seed, device)
     report = observer.phase(f"train {_label(folder)}", config.train.steps)
     report(step, "")
     with SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1) as board:
@@ -195,7 +194,7 @@ def _test(config: RunConfig, folder: RunFolder, seed: int, model: Model, device:
     except _StopTesting:
         return False
     lengths = legal_lengths(config.task, config.train.lengths)
-    folder.save_results(scores, make_card(config.task, config.ids, lengths, config.evaluate))
+    folder.save_results(scores, make_card(config.task, config.ids, lengths, config.evaluate, config.train.prime))
     return True
 
 
@@ -231,9 +230,9 @@ def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
 
 
 @torch.no_grad()
-def _check_reachable(config: RunConfig, model: Model, lengths: tuple[int, ...]) -> None:
+def _check_reachable(config: RunConfig, model: Model) -> None:
     """Refuse a position head that cannot say the true IDs: its loss would be infinite."""
-    batch = TrainingStream(config.task, config.ids, lengths, 64, seed=0, device="cpu").batch(0)
+    batch = _data(config, 64, seed=0, device="cpu").batch(0)
     objective = ObjectiveConfig(id_loss_on=config.train.objective.id_loss_on)
     needs = None if model.dependency_head is None else config.task.depends_on(batch.sample)
     loss = answer_loss(model, batch.sample, batch.ids, objective, depends_on=needs)
@@ -242,6 +241,11 @@ def _check_reachable(config: RunConfig, model: Model, lengths: tuple[int, ...]) 
             f"the position head cannot reach all IDs of {config.task.name}: raise model.position_head.moves,"
             " or use another head or form of coupling"
         )
+
+
+def _data(config: RunConfig, batch_size: int, seed: int, device: str) -> TrainingStream:
+    lengths = legal_lengths(config.task, config.train.lengths)
+    return TrainingStream(config.task, config.ids, lengths, batch_size, seed, device, config.train.prime)
 
 
 def _new_model(config: RunConfig, seed: int, device: str) -> Model:

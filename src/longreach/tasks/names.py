@@ -55,8 +55,11 @@ def distinct(draws: Draws, purpose: str, among: int, count: int) -> Int[Tensor, 
 def renew(
     names: Int[Tensor, "b n"], keep: Bool[Tensor, "b n"], num_names: int, draws: Draws, purpose: str
 ) -> Int[Tensor, "b n"]:
-    """Other names where `keep` is False, by the law of distinct names given the kept ones."""
-    keys = draws.bits(purpose, num_names)
-    kept = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, names, keep)
-    rank = ((~keep).cumsum(1) - 1).clamp(min=0)  # kept names stand last: no more are taken than are renewed
-    return torch.where(keep, names, smallest(keys.masked_fill(kept, LAST), names.shape[1]).gather(1, rank))
+    """Other names where `keep` is False, by the law of distinct names given the kept ones; as cheap as `distinct`."""
+    n = names.shape[1]
+    fresh = distinct(draws, purpose, num_names, min(2 * n, num_names))  # of 2n names, n at least are not kept
+    kept = names.masked_fill(~keep, LAST).sort(dim=1).values
+    taken = kept.gather(1, torch.searchsorted(kept, fresh).clamp(max=n - 1)) == fresh
+    free = taken.to(torch.uint8).argsort(dim=1, stable=True)[:, :n]
+    rank = ((~keep).cumsum(1) - 1).clamp(min=0)  # the taken ones stand last: no more are used than are renewed
+    return torch.where(keep, names, fresh.gather(1, free).gather(1, rank))

@@ -46,8 +46,9 @@ class Worksheet(Task):
     def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
         reads, (b, t) = self.reads(sample), sample.tokens.shape
         needs = torch.zeros(b, t, t + 1, dtype=torch.bool, device=reads.device)
-        needs.scatter_(2, torch.where(reads < 0, t, reads), True)
-        return needs[:, :, :t] & (sample.answer & ~sample.given)[:, :, None]
+        predicted = (sample.answer & ~sample.given)[:, :, None]  # what `reads` says of other tokens does not matter
+        needs.scatter_(2, torch.where(predicted & (reads >= 0), reads, t), True)
+        return needs[:, :, :t]
 
     def redraw(self, sample: Sample, draws: Draws) -> Sample:
         return replace(sample)  # every token of the prompt matters, unless a task says otherwise

@@ -10,12 +10,13 @@ from longreach.train.checkpoint import (
 )
 from longreach.train.loop import Hooks, TrainConfig, train
 from longreach.train.optimizer import OptimizerConfig, build_optimizer
-from longreach.train.stream import TrainingStream, legal_lengths
+from longreach.train.stream import PrimeConfig, TrainingStream, legal_lengths
 
 __all__ = [
     "Checkpoint",
     "Hooks",
     "OptimizerConfig",
+    "PrimeConfig",
     "TrainConfig",
     "TrainingStream",
     "build_optimizer",

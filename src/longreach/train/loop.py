@@ -14,7 +14,7 @@ from longreach.objective import ObjectiveConfig
 from longreach.spans import Span
 from longreach.train.optimizer import OptimizerConfig, learning_rate
 from longreach.train.step import Stepper
-from longreach.train.stream import TrainingStream
+from longreach.train.stream import PrimeConfig, TrainingStream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,8 @@ class TrainConfig:
 
     lengths: Span = Span(1, 40)
     """Training lengths, both ends included; those the task does not have are left out."""
+    prime: PrimeConfig | None = None
+    """Train set priming: a few samples of greater length among the others, as in {lengths: 40, share: 0.01}."""
     steps: int = 2000
     """Optimizer steps."""
     batch_size: int = 128

@@ -69,7 +69,7 @@ class Stepper:
         tokens = token_targets(sample).sum()
         positions = id_targets(sample, self.objective.id_loss_on).sum().clamp(min=1)
         size = self.data.batch_size // self.accumulate
-        most = self.data.task.max_answer(max(self.data.lengths))
+        most = self.data.task.max_answer(self.data.longest)
         means = torch.zeros(3, device=ids.device)
         self.optimizer.zero_grad(set_to_none=True)
         bf16 = torch.autocast(self.device_type, torch.bfloat16) if self.bf16 else nullcontext()

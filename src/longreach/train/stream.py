@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from longreach.errors import BadInput
@@ -22,6 +22,24 @@ class Batch:
     """For whatever else training draws."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrimeConfig:
+    """Train set priming (Jelassi et al., 2023): a few long samples among the short ones.  Tests are never primed."""
+
+    lengths: Span
+    """Lengths of the long samples; those the task does not have are left out."""
+    share: float = 0.01
+    """Probability that a training sample is a long one."""
+    samples: int = 50
+    """How many different long samples there are, shown again and again; 0: each is new."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"train.prime.share must be above 0 and at most 1, got {self.share}")
+        if self.samples < 0:
+            raise ValueError(f"train.prime.samples must not be negative, got {self.samples}")
+
+
 @dataclass(frozen=True)
 class TrainingStream:
     """Batches of mixed lengths, each length of the range that the task has being equally likely."""
@@ -32,6 +50,14 @@ class TrainingStream:
     batch_size: int
     seed: int
     device: str
+    prime: PrimeConfig | None = None
+
+    @cached_property
+    def longest(self) -> int:
+        """The length that fixes the width of every batch."""
+        return max(
+            self.lengths if self.prime is None else (*self.lengths, *legal_lengths(self.task, self.prime.lengths))
+        )
 
     @cached_property
     def _lengths(self) -> Int[Tensor, "n"]:
@@ -42,8 +68,28 @@ class TrainingStream:
         draws = stream(self.seed, "train", step * self.batch_size + torch.arange(self.batch_size, device=self.device))
         choice = draws.below("length", len(self.lengths), 1)[:, 0]
         length = self._lengths[choice]
-        sample = self.task.sample(length, draws.child("task"), max(self.lengths))
+        task_draws = draws.child("task")
+        if self.prime is not None:
+            long = draws.uniform("prime", 1)[:, 0] < self.prime.share
+            length, task_draws = self._primed(self.prime, draws, long, length, task_draws)
+        sample = self.task.sample(length, task_draws, self.longest)
         return Batch(sample, self.policy.training_ids(self.task, sample, draws.child("ids")), draws)
+
+    @cached_property
+    def _long_lengths(self) -> Int[Tensor, "n"]:
+        assert self.prime is not None
+        return torch.tensor(legal_lengths(self.task, self.prime.lengths), device=self.device)
+
+    def _primed(
+        self, prime: PrimeConfig, draws: Draws, long: Bool[Tensor, "b"], length: Int[Tensor, "b"], task_draws: Draws
+    ) -> tuple[Int[Tensor, "b"], Draws]:
+        """Lengths and randomness of a batch, some of whose samples are long ones."""
+        known = (
+            draws if prime.samples == 0 else stream(self.seed, "prime", draws.below("known", prime.samples, 1)[:, 0])
+        )
+        theirs = self._long_lengths[known.below("prime length", len(self._long_lengths), 1)[:, 0]]
+        key = torch.where(long, known.child("prime").key, task_draws.key)
+        return torch.where(long, theirs, length), Draws(key)
 
 
 def legal_lengths(task: Task, span: Span) -> tuple[int, ...]:
