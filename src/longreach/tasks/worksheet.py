@@ -31,7 +31,10 @@ class Worksheet(Task):
         raise self._missing("how to solve a prompt")
 
     def reads(self, sample: Sample) -> Int[Tensor, "b t k"]:
-        """The places of the tokens that each answer token is worked out from; -1 for none."""
+        """The places of the tokens that each answer token is worked out from; -1 for none.
+
+        What it says of the prompt's own tokens does not matter.
+        """
         raise self._missing("what its answers depend on")
 
     def places(self, sample: Sample) -> Int[Tensor, "b g t"]:
@@ -46,8 +49,9 @@ class Worksheet(Task):
     def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
         reads, (b, t) = self.reads(sample), sample.tokens.shape
         needs = torch.zeros(b, t, t + 1, dtype=torch.bool, device=reads.device)
-        needs.scatter_(2, torch.where(reads < 0, t, reads), True)
-        return needs[:, :, :t] & (sample.answer & ~sample.given)[:, :, None]
+        predicted = (sample.answer & ~sample.given)[:, :, None]
+        needs.scatter_(2, torch.where(predicted & (reads >= 0), reads, t), True)
+        return needs[:, :, :t]
 
     def redraw(self, sample: Sample, draws: Draws) -> Sample:
         return replace(sample)  # every token of the prompt matters, unless a task says otherwise
