@@ -8,11 +8,13 @@ from longreach.tasks.graph_walk import GraphWalk
 from longreach.tasks.index_hints import IndexHints
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity_scratchpad import ParityScratchpad
+from longreach.tasks.plain_addition import PlainAddition
 from longreach.tasks.planted import Planted
 from longreach.tasks.planted_laws import Label, PositionLaw, TokenLaw
 from longreach.tasks.pointer_chasing import PointerChasing
 from longreach.tasks.reverse import Reverse
 from longreach.tasks.sparse_parity import SparseParity
+from longreach.tasks.subtraction import Subtraction
 from longreach.tasks.tape import Tape
 from longreach.tasks.variable_assignment import VariableAssignment
 from longreach.tasks.worksheet import Worksheet
@@ -30,6 +32,7 @@ __all__ = [
     "OddsFirst",
     "ParityScratchpad",
     "Part",
+    "PlainAddition",
     "Planted",
     "PointerChasing",
     "PositionLaw",
@@ -38,6 +41,7 @@ __all__ = [
     "Sample",
     "Span",
     "SparseParity",
+    "Subtraction",
     "Tape",
     "Task",
     "TokenLaw",
