@@ -5,10 +5,10 @@ import torch
 from catalogue import label
 from helpers import draw
 
-from longreach.api import Addition, Sample, Task
+from longreach.api import Addition, Sample, Span, Task
 from longreach.config import build_part
 from longreach.errors import BadInput
-from longreach.tasks import PlainAddition, Subtraction
+from longreach.tasks import MultiAddition, PlainAddition, Subtraction
 from longreach.tasks.calculation import settle
 
 
@@ -38,6 +38,20 @@ WORKED: list[tuple[Task, str, str, list[str], list[str]]] = [
         ["2 1 3 2 1 1  2 3 0 0"],
     ),
     (Subtraction(), "53 - 28", "; 5 3 - 2 8 =  5' 2 .", ["3 2 1 0 2 1 0  1 2 0"], ["3 2 1 0 2 1 1  2 3 0"]),
+    (
+        MultiAddition(),
+        "37 + 48 + 11",
+        "; 0 3 7 + 0 4 8 + 0 1 1 =  6 9 0 .",
+        ["5 4 3 2 1 4 3 2 1 4 3 2 1  2 3 4 0"],
+        ["5 4 3 2 1 4 3 2 1 4 3 2 2  3 4 5 0"],
+    ),
+    (
+        MultiAddition(scratchpad=True),
+        "37 + 48",
+        "; 0 3 7 + 0 4 8 =  0 0 0 > 7 3 0 > 5 8 0 .",
+        ["5 4 3 2 1 4 3 2 1  2 3 4 1 2 3 4 1 2 3 4 0", "1 1 1 1 1 2 2 2 1  1 1 1 2 2 2 2 3 3 3 3 0"],
+        ["5 4 3 2 1 4 3 2 2  3 4 5 2 3 4 5 2 3 4 5 0", "1 1 1 1 1 2 2 2 0  0 0 0 1 1 1 1 2 2 2 2 0"],
+    ),
 ]
 
 
@@ -120,6 +134,46 @@ def test_subtraction_subtracts(borrow):
     assert abs(counts.tril(-1).sum() / 45 - 400) < 10
 
 
+@pytest.mark.parametrize("operands", [Span(2, 4), Span(9, 12), Span(99, 102)], ids=str)
+@pytest.mark.parametrize("scratchpad", [False, True])
+def test_many_numbers_add_up(operands, scratchpad):
+    task = MultiAddition(operands=operands, scratchpad=scratchpad)
+    sample = draw(task, [1, 2, 3, 4, 19] * 16)
+    counts = set()
+    for row, length in enumerate(sample.length.tolist()):
+        given, answer = numbers(task, sample, row, "+")
+        counts.add(len(given))
+        width = len(str(len(given) * (10**length - 1)))
+        assert all(len(number) == width and int(number) < 10**length for number in given)
+        sums = [sum(map(int, given[:count])) for count in range(len(given) + 1)]
+        written = [str(total).zfill(width)[::-1] for total in (sums if scratchpad else sums[-1:])]
+        assert "".join(answer) == ">".join(written)
+    assert counts == set(range(operands.low, operands.high + 1))
+
+
+def test_operands_and_their_number_are_uniform():
+    sample = draw(MultiAddition(operands=Span(2, 3)), [1] * 9000)
+    three = sample.prompt_tokens == 10
+    assert abs(three.sum() - 4500) < 220
+    for place in (2, 5, 8):  # behind the zero in front
+        counts = torch.bincount(sample.tokens[three, place] - 5, minlength=10)
+        assert (counts - counts.sum() / 10).abs().max() < 100
+
+
+def test_a_carry_can_be_worked_out_from_what_is_listed():
+    """Whatever stands elsewhere: two samples that agree on what a digit reads agree on the digit."""
+    for task in (MultiAddition(operands=Span(2, 2)), MultiAddition(operands=Span(3, 3))):
+        sample = draw(task, [2] * 20_000)
+        needs = task.depends_on(sample)
+        for step in sample.answer[0].nonzero()[:, 0].tolist():
+            assert (needs[:, step] == needs[0, step]).all()
+            seen: dict[tuple[int, ...], int] = {}
+            for read, token in zip(
+                sample.tokens[:, needs[0, step]].tolist(), sample.tokens[:, step].tolist(), strict=True
+            ):
+                assert seen.setdefault(tuple(read), token) == token
+
+
 BAD_PROMPTS: list[tuple[Task, list[str], str]] = [
     (PlainAddition(), ["37", "07 + 1", "1 + 2 + 3", "a + 1", "+ 1", ""], "a prompt is numbers, as in 37 \\+ 48"),
     (
@@ -141,6 +195,11 @@ def test_numbers_typed_by_people():
     subtraction = Subtraction()
     assert subtraction.words(subtraction.parse("137 - 8")) == [";", "1", "3", "7", "-", "0", "0", "8", "="]
     assert subtraction.parse("; 1 3 7 - 0 0 8 =") == subtraction.parse("137-8=")
+    several = MultiAddition(operands=Span(2, 12))
+    assert several.words(several.parse("7+18+9=")) == [";", "0", "0", "7", "+", "0", "1", "8", "+", "0", "0", "9", "="]
+    eleven = several.parse(" + ".join("9" * 11))
+    assert several.prompt(eleven, 1).length.tolist() == [1]
+    assert several.words(several.solve(several.prompt(eleven, 1), 0)) == ["9", "9", "."]
 
 
 @pytest.mark.parametrize(
@@ -149,6 +208,7 @@ def test_numbers_typed_by_people():
         ({"name": "addition", "order": "plain"}, "addition.order must be reversed"),
         ({"name": "plain_addition", "order": "plain"}, "plain_addition.order must be reversed"),
         ({"name": "subtraction", "borrow": "seen"}, "unknown value 'seen'"),
+        ({"name": "multi_addition", "operands": "1..3"}, "operands must be at least 2, got 1..3"),
     ],
     ids=str,
 )
