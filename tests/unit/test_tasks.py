@@ -29,7 +29,7 @@ from longreach.config import build_part, to_plain
 from longreach.errors import BadInput
 from longreach.registry import entries
 from longreach.seeding import Draws, stream
-from longreach.tasks import PAD, Worksheet
+from longreach.tasks import PAD, Multiplication, Worksheet
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
 every_task = pytest.mark.parametrize("task", TASKS, ids=label)
@@ -263,6 +263,8 @@ def test_aligned_ids_lead_to_what_a_step_reads(task):
     sample = draw(task, legal(task, [6, 9, 12]))
     ids, needs = task.coupling(sample, "aligned"), task.depends_on(sample)
     grows = [number for number, level in enumerate(task.coupling_levels) if level.grows]
+    if isinstance(task, Multiplication):
+        grows = grows[:2]  # the third level of its scratchpad says what a digit is, for later steps to find
     for row, step in (sample.answer & ~sample.given).nonzero().tolist():
         if sample.tokens[row, step] == task.stop_token:
             continue

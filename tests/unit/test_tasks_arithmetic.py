@@ -3,12 +3,12 @@
 import pytest
 import torch
 from catalogue import label
-from helpers import draw
+from helpers import answer_of, draw
 
 from longreach.api import Addition, Sample, Span, Task
 from longreach.config import build_part
 from longreach.errors import BadInput
-from longreach.tasks import MultiAddition, PlainAddition, Subtraction
+from longreach.tasks import MultiAddition, Multiplication, PlainAddition, Subtraction
 from longreach.tasks.calculation import settle
 
 
@@ -51,6 +51,32 @@ WORKED: list[tuple[Task, str, str, list[str], list[str]]] = [
         "; 0 3 7 + 0 4 8 =  0 0 0 > 7 3 0 > 5 8 0 .",
         ["5 4 3 2 1 4 3 2 1  2 3 4 1 2 3 4 1 2 3 4 0", "1 1 1 1 1 2 2 2 1  1 1 1 2 2 2 2 3 3 3 3 0"],
         ["5 4 3 2 1 4 3 2 2  3 4 5 2 3 4 5 2 3 4 5 0", "1 1 1 1 1 2 2 2 0  0 0 0 1 1 1 1 2 2 2 2 0"],
+    ),
+]
+
+
+WORKED += [
+    (
+        Multiplication(),
+        "137 * 12",
+        "; 1 3 7 * 1 2 =  4 4 6 1 0 .",
+        ["2 3 4 5 6 4 5 6  5 4 3 2 1 0"],
+        ["1 2 3 4 5 3 4 4  3 2 1 1 1 0"],
+    ),
+    (
+        Multiplication(scratchpad=True),
+        "37 * 12",
+        "; 3 7 * 1 2 =  4 7 0 + 7 3 0 = 4 7 0 0 > 4 4 4 0 .",
+        [
+            "4 3 2 0 0 0 1  2 3 4 1 2 3 4 0 0 0 0 0 0 0 0 0 0 0",
+            "0 0 0 0 2 1 1  1 1 1 2 2 2 2 1 1 1 1 1 2 2 2 2 2 0",
+            "0 0 0 0 0 0 1  2 3 4 2 3 4 5 1 2 3 4 5 1 2 3 4 5 0",
+        ],
+        [
+            "3 2 1 0 0 0 1  2 3 0 1 2 3 0 0 0 0 0 0 0 0 0 0 0 0",
+            "0 0 0 3 2 1 1  1 1 2 2 2 2 3 1 1 1 1 2 2 2 2 2 3 0",
+            "0 0 0 0 0 0 1  2 3 4 2 3 4 5 2 3 4 5 6 2 3 4 5 6 0",
+        ],
     ),
 ]
 
@@ -160,18 +186,57 @@ def test_operands_and_their_number_are_uniform():
         assert (counts - counts.sum() / 10).abs().max() < 100
 
 
-def test_a_carry_can_be_worked_out_from_what_is_listed():
-    """Whatever stands elsewhere: two samples that agree on what a digit reads agree on the digit."""
-    for task in (MultiAddition(operands=Span(2, 2)), MultiAddition(operands=Span(3, 3))):
-        sample = draw(task, [2] * 20_000)
-        needs = task.depends_on(sample)
-        for step in sample.answer[0].nonzero()[:, 0].tolist():
-            assert (needs[:, step] == needs[0, step]).all()
-            seen: dict[tuple[int, ...], int] = {}
-            for read, token in zip(
-                sample.tokens[:, needs[0, step]].tolist(), sample.tokens[:, step].tolist(), strict=True
-            ):
-                assert seen.setdefault(tuple(read), token) == token
+@pytest.mark.parametrize("factor_digits", [Span(1, 5), None], ids=str)
+@pytest.mark.parametrize("scratchpad", [False, True])
+def test_products_are_products(factor_digits, scratchpad):
+    task = Multiplication(factor_digits=factor_digits, scratchpad=scratchpad)
+    sample = draw(task, [1, 2, 3, 6, 15] * 20)
+    sizes = set()
+    for row, n in enumerate(sample.length.tolist()):
+        (first, second), answer = numbers(task, sample, row, "*")
+        m = len(second)
+        sizes.add(m)
+        assert len(first) == n
+        parts = [str(int(first) * int(digit)).zfill(n + 1)[::-1] for digit in reversed(second)]
+        sums = [str(int(first) * int(second[-count:])).zfill(n + m)[::-1] for count in range(1, m + 1)]
+        assert "".join(answer) == (f"{'+'.join(parts)}={'>'.join(sums)}" if scratchpad else sums[-1])
+    assert sizes == ({1, 2, 3, 6, 15} if factor_digits is None else {1, 2, 3, 4, 5})
+
+
+def test_a_long_product_is_as_right_as_a_short_one():
+    task = Multiplication(factor_digits=None)
+    sample = draw(task, [1500])
+    assert task.solve(sample, 0) == answer_of(sample, 0)
+
+
+SPARSE = [
+    Addition(),
+    Addition(carry="hidden"),
+    Addition(carry="hidden", order="plain"),
+    Subtraction(),
+    Subtraction(borrow="hidden"),
+    MultiAddition(operands=Span(2, 2)),
+    MultiAddition(operands=Span(3, 3), scratchpad=True),
+    Multiplication(factor_digits=Span(2, 2)),
+    Multiplication(factor_digits=Span(2, 2), scratchpad=True),
+    Multiplication(factor_digits=Span(3, 3), scratchpad=True),
+]
+
+
+@pytest.mark.parametrize("task", SPARSE, ids=label)
+def test_answers_can_be_worked_out_from_what_is_listed(task):
+    """Whatever stands elsewhere: samples that agree on what a token reads agree on the token."""
+    sample = draw(task, [2] * 10_000)
+    needs = task.depends_on(sample)
+    assert (needs == needs[0]).all()
+    agreed = 0
+    for step in sample.answer[0].nonzero()[:, 0].tolist():
+        read, token = sample.tokens[:, needs[0, step]].tolist(), sample.tokens[:, step].tolist()
+        seen: dict[tuple[int, ...], int] = {}
+        for key, value in zip(map(tuple, read), token, strict=True):
+            assert seen.setdefault(key, value) == value
+        agreed += len(read) - len(seen)
+    assert agreed > 10_000
 
 
 BAD_PROMPTS: list[tuple[Task, list[str], str]] = [
@@ -208,6 +273,7 @@ def test_numbers_typed_by_people():
         ({"name": "addition", "order": "plain"}, "addition.order must be reversed"),
         ({"name": "plain_addition", "order": "plain"}, "plain_addition.order must be reversed"),
         ({"name": "subtraction", "borrow": "seen"}, "unknown value 'seen'"),
+        ({"name": "multiplication", "factor_digits": 0}, "factor_digits must be at least 1, got 0"),
         ({"name": "multi_addition", "operands": "1..3"}, "operands must be at least 2, got 1..3"),
     ],
     ids=str,

@@ -7,6 +7,7 @@ from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.graph_walk import GraphWalk
 from longreach.tasks.index_hints import IndexHints
 from longreach.tasks.multi_addition import MultiAddition
+from longreach.tasks.multiplication import Multiplication
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.plain_addition import PlainAddition
@@ -31,6 +32,7 @@ __all__ = [
     "Label",
     "Level",
     "MultiAddition",
+    "Multiplication",
     "OddsFirst",
     "ParityScratchpad",
     "Part",

@@ -45,6 +45,12 @@ def turned(digits: Int[Tensor, "b n"], size: Int[Tensor, "b"]) -> Int[Tensor, "b
     return digits.gather(1, (size[:, None] - 1 - index).clamp(min=0))
 
 
+def pick(numbers: Int[Tensor, "b n w"], number: Int[Tensor, "b t"], digit: Int[Tensor, "b t"]) -> Int[Tensor, "b t"]:
+    """Digits as tokens, by the number that they belong to and their weight."""
+    place = number.clamp(0, numbers.shape[1] - 1) * numbers.shape[2] + digit.clamp(0, numbers.shape[2] - 1)
+    return ZERO + numbers.flatten(1).gather(1, place)
+
+
 def weights(sample: Sample) -> Int[Tensor, "b t"]:
     """In `; 3 7 + 4 8 =`: 1 at the last digit of each number, n at the first, n + 1 at the mark; 0 elsewhere."""
     index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)

@@ -13,7 +13,7 @@ from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Sample, build_sample
-from longreach.tasks.calculation import DIGITS, END, EQUALS, SIGN, STOP, ZERO, Calculation, settle
+from longreach.tasks.calculation import DIGITS, END, EQUALS, SIGN, STOP, ZERO, Calculation, pick, settle
 
 _NEXT = ZERO + len(DIGITS)
 
@@ -80,13 +80,13 @@ class MultiAddition(Calculation):
 
         index = torch.arange(self.max_tokens(max_length), device=length.device)[None]
         number, digit = (index - 1) // (width + 1), width - 1 - (index - 1) % (width + 1)
-        prompt = _pick(digits, number, digit).masked_fill(digit < 0, SIGN)
+        prompt = pick(digits, number, digit).masked_fill(digit < 0, SIGN)
         prompt_tokens = 1 + count * (width[:, 0] + 1)
         prompt = prompt.masked_fill(index == prompt_tokens[:, None] - 1, EQUALS).masked_fill(index == 0, END)
 
         step = index - prompt_tokens[:, None]
         num_tokens = prompt_tokens + (count + 1 if self.scratchpad else 1) * (width[:, 0] + 1)
-        answer = _pick(sums, step // (width + 1), step % (width + 1)).masked_fill(step % (width + 1) == width, _NEXT)
+        answer = pick(sums, step // (width + 1), step % (width + 1)).masked_fill(step % (width + 1) == width, _NEXT)
         answer = answer.masked_fill(index == num_tokens[:, None] - 1, STOP)
         return build_sample(torch.where(step < 0, prompt, answer), length, prompt_tokens, num_tokens)
 
@@ -200,9 +200,3 @@ def _length(count: int, width: int) -> int:
 def _columns(count: int) -> int:
     """How many columns back the carry into a column can be worked out from: 10 to that power is at least `count`."""
     return len(str(count - 1))
-
-
-def _pick(numbers: Int[Tensor, "b n w"], number: Int[Tensor, "b t"], digit: Int[Tensor, "b t"]) -> Int[Tensor, "b t"]:
-    """Digits as tokens, by the number that they belong to and their weight."""
-    place = number.clamp(0, numbers.shape[1] - 1) * numbers.shape[2] + digit.clamp(0, numbers.shape[2] - 1)
-    return ZERO + numbers.flatten(1).gather(1, place)
