@@ -12,16 +12,19 @@ from longreach.tasks.flip_flop import FlipFlop
 from longreach.tasks.graph_walk import GraphWalk
 from longreach.tasks.hop_induction import HopInduction
 from longreach.tasks.index_hints import IndexHints
-from longreach.tasks.local_count import LocalCount
-from longreach.tasks.missing_duplicate import MissingDuplicate
-from longreach.tasks.modular_arithmetic import ModularArithmetic
-from longreach.tasks.n_back import NBack
 from longreach.tasks.induction import Induction
 from longreach.tasks.lego import Lego
+from longreach.tasks.local_count import LocalCount
+from longreach.tasks.missing_duplicate import MissingDuplicate
 from longreach.tasks.mixture import Mixture
+from longreach.tasks.modular_arithmetic import ModularArithmetic
+from longreach.tasks.multi_addition import MultiAddition
+from longreach.tasks.multiplication import Multiplication
+from longreach.tasks.n_back import NBack
 from longreach.tasks.needle import Needle
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity_scratchpad import ParityScratchpad
+from longreach.tasks.plain_addition import PlainAddition
 from longreach.tasks.planted import Planted
 from longreach.tasks.planted_laws import Label, PositionLaw, TokenLaw
 from longreach.tasks.pointer_chasing import PointerChasing
@@ -30,17 +33,18 @@ from longreach.tasks.recall import AssociativeRecall, Mqmtar
 from longreach.tasks.reverse import Reverse
 from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.stack_manipulation import StackManipulation
+from longreach.tasks.subtraction import Subtraction
 from longreach.tasks.tape import Tape
 from longreach.tasks.variable_assignment import VariableAssignment
-from longreach.tasks.word_problem import WordProblem
 from longreach.tasks.variable_tracking import VariableTracking
+from longreach.tasks.word_problem import WordProblem
 from longreach.tasks.worksheet import Worksheet
 
 __all__ = [
     "PAD",
     "Addition",
-    "Automaton",
     "AssociativeRecall",
+    "Automaton",
     "Copy",
     "CycleNavigation",
     "Duplicate",
@@ -57,14 +61,17 @@ __all__ = [
     "Level",
     "LocalCount",
     "MissingDuplicate",
-    "ModularArithmetic",
-    "NBack",
     "Mixture",
+    "ModularArithmetic",
     "Mqmtar",
+    "MultiAddition",
+    "Multiplication",
+    "NBack",
     "Needle",
     "OddsFirst",
     "ParityScratchpad",
     "Part",
+    "PlainAddition",
     "Planted",
     "PointerChasing",
     "PointerValueRetrieval",
@@ -75,13 +82,14 @@ __all__ = [
     "Span",
     "SparseParity",
     "StackManipulation",
+    "Subtraction",
     "Tape",
     "Task",
     "TokenLaw",
     "UniqueCopy",
     "VariableAssignment",
-    "WordProblem",
     "VariableTracking",
+    "WordProblem",
     "Worksheet",
     "build_sample",
     "join",

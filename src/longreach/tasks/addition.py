@@ -1,4 +1,4 @@
-"""Addition of two numbers, digit by digit: the least significant first, as by hand."""
+"""Addition of two numbers of as many digits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +13,7 @@ from longreach.errors import BadInput
 from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Form, Level, Part, Sample, Task, build_sample, join
-
-_END, _PLUS, _EQUALS, _STOP, _ZERO, _PRIMED_ZERO = 1, 2, 3, 4, 5, 15
+from longreach.tasks.calculation import DIGITS, END, EQUALS, SIGN, STOP, ZERO, from_below, handed_on, turned, weights
 
 
 @register("task", "addition")
@@ -28,6 +27,9 @@ class Addition(Task):
     the two digits before too: 5-sparse.  The mark `;` stands where a digit n+1 would, so that the last digit
     depends on it and not on an absence.
 
+    With `order: plain` the answer begins with the most significant digit, ; 3 7 + 4 8 =  ->  0 8 5 .  Then a digit
+    needs all digits of its weight and below, for no carry has been worked out yet: k grows up to 2n + 1.
+
     Coupling: digits of equal weight share an ID, the least significant is 1, and `;` is n + 1.  Published as in
     Cho et al. (NeurIPS 2024), the answer's digits too; aligned, the token *before* an answer digit shares its ID
     with the digits that it adds.  The layout is our reading of theirs; primes and the mark are ours.
@@ -37,15 +39,20 @@ class Addition(Task):
 
     carry: Literal["written", "hidden"] = "written"
     """Whether a digit that hands on a carry is written with a prime."""
+    order: Literal["reversed", "plain"] = "reversed"
+    """Whether the answer begins with the least significant digit, as by hand, or with the most significant."""
 
-    stop_token = _STOP
+    stop_token = STOP
     coupling_levels = (Level("digit"),)
+
+    def __post_init__(self) -> None:
+        if self.order == "plain" and self.carry == "written":
+            raise ValueError("addition.order must be reversed where a carry is written: plain needs carry: hidden")
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        digits = tuple("0123456789")
-        primed = tuple(f"{digit}'" for digit in digits) if self.carry == "written" else ()
-        return ("_", ";", "+", "=", ".", *digits, *primed)
+        primed = tuple(f"{digit}'" for digit in DIGITS) if self.carry == "written" else ()
+        return ("_", ";", "+", "=", ".", *DIGITS, *primed)
 
     def max_tokens(self, length: int) -> int:
         return 3 + 2 * length + self.max_answer(length)
@@ -57,38 +64,46 @@ class Addition(Task):
         # column i has weight 10**i
         first, second = draws.below("first", 10, max_length), draws.below("second", 10, max_length)
         total = first + second
-        index = torch.arange(max_length, device=length.device)
-        # a sum of 9 hands on what comes in, so the last place that is none decides what goes out
-        deciding = index.masked_fill(total == 9, -1).cummax(1).values
-        carry = ((deciding >= 0) & (total.gather(1, deciding.clamp(min=0)) > 9)).long()
-        digits = (total + torch.nn.functional.pad(carry[:, :-1], (1, 0))) % 10
-        written = _ZERO + digits + (_PRIMED_ZERO - _ZERO) * carry * (self.carry == "written")
+        carry = handed_on(total > 9, passes=total == 9).long()
+        written = ZERO + (total + from_below(carry)) % 10 + len(DIGITS) * carry * (self.carry == "written")
+        last = ZERO + carry.gather(1, length[:, None] - 1)
 
-        ends = length[:, None] - 1
-        turned = (ends - index).clamp(min=0)  # the operands are written from the most significant digit
-        parts: list[Part] = [(_END, 1), (_ZERO + first.gather(1, turned), length)]
-        parts += [(_PLUS, 1), (_ZERO + second.gather(1, turned), length), (_EQUALS, 1)]
-        parts += [(written, length), (_ZERO + carry.gather(1, ends), 1), (_STOP, 1)]
+        parts: list[Part] = [(END, 1), (ZERO + turned(first, length), length), (SIGN, 1)]
+        parts += [(ZERO + turned(second, length), length), (EQUALS, 1)]
+        parts += (
+            [(written, length), (last, 1)]
+            if self.order == "reversed"
+            else [(last, 1), (turned(written, length), length)]
+        )
+        parts += [(STOP, 1)]
         tokens = join(parts, self.max_tokens(max_length))
         return build_sample(tokens, length, prompt_tokens=2 * length + 3, num_tokens=3 * length + 5)
 
     def solve(self, sample: Sample, row: int) -> list[int]:
         prompt = sample.tokens[row, 1 : int(sample.prompt_tokens[row]) - 1].tolist()
-        plus = prompt.index(_PLUS)
+        plus = prompt.index(SIGN)
         answer, carry = [], 0
         for first, second in zip(reversed(prompt[:plus]), reversed(prompt[plus + 1 :]), strict=True):
-            carry, digit = divmod(first + second - 2 * _ZERO + carry, 10)
-            answer.append(digit + (_PRIMED_ZERO if carry and self.carry == "written" else _ZERO))
-        return [*answer, _ZERO + carry, _STOP]
+            carry, digit = divmod(first + second - 2 * ZERO + carry, 10)
+            answer.append(ZERO + digit + (len(DIGITS) if carry and self.carry == "written" else 0))
+        answer.append(ZERO + carry)
+        return [*(answer if self.order == "reversed" else reversed(answer)), STOP]
 
     def sparsity(self, length: int) -> int:
+        if self.order == "plain":
+            return 2 * length + 1
         return 3 if self.carry == "written" else 5
 
     def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
         column = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)[None, None, :]
         row, n = column.transpose(1, 2), sample.length[:, None, None]
         digit = row - sample.prompt_tokens[:, None, None] + 1  # the last is n + 1, the stop token n + 2
-        weight = self._weight(sample)[:, None, :]
+        weight = weights(sample)[:, None, :]
+        if self.order == "plain":
+            in_prompt = column < sample.prompt_tokens[:, None, None]
+            digit = n + 2 - digit  # the stop, 0, stands where the numbers end: at the signs
+            needed = torch.where(digit > 0, (weight > 0) & (weight <= digit), weight == 0)
+            return needed & in_prompt & sample.answer[:, :, None]
         added = weight == digit  # digit n + 1 adds nothing, but reads the mark
         if self.carry == "hidden":
             added |= (weight == digit - 1) & (weight > 0) & (digit <= n + 1)
@@ -102,15 +117,9 @@ class Addition(Task):
         n = sample.length[:, None]
         digit = index - sample.prompt_tokens[:, None] + 1  # of the answer; 0 at the equals sign
         step = digit if form == "published" else digit + 1
-        ids = torch.where(digit >= 0, step, self._weight(sample))
-        return ids.masked_fill(step > n + 1, 0)[:, None]
-
-    @staticmethod
-    def _weight(sample: Sample) -> Int[Tensor, "b t"]:
-        """1 at the last digit of each operand, n at the first, n + 1 at the mark; 0 after both and in the answer."""
-        index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)
-        n = sample.length[:, None]
-        return torch.where(index <= n + 1, n + 1 - index, (2 * n + 2 - index).clamp(min=0))
+        weight = step if self.order == "reversed" else n + 2 - step
+        ids = torch.where(digit >= 0, weight, weights(sample))
+        return ids.masked_fill((step < 1) & (digit >= 0) | (step > n + 1), 0)[:, None]
 
     def parse(self, text: str) -> list[int]:
         """`37 + 48` or the whole prompt `; 3 7 + 4 8 =`; the shorter number gets zeros in front."""

@@ -31,7 +31,10 @@ class Worksheet(Task):
         raise self._missing("how to solve a prompt")
 
     def reads(self, sample: Sample) -> Int[Tensor, "b t k"]:
-        """The places of the tokens that each answer token is worked out from; -1 for none."""
+        """The places of the tokens that each answer token is worked out from; -1 for none.
+
+        What it says of the prompt's own tokens does not matter.
+        """
         raise self._missing("what its answers depend on")
 
     def places(self, sample: Sample) -> Int[Tensor, "b g t"]:

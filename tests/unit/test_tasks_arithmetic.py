@@ -1,0 +1,283 @@
+"""Tasks on numbers, grids and counts."""
+
+import pytest
+import torch
+from catalogue import label
+from helpers import answer_of, draw
+
+from longreach.api import Addition, Sample, Span, Task
+from longreach.config import build_part
+from longreach.errors import BadInput
+from longreach.tasks import MultiAddition, Multiplication, PlainAddition, Subtraction
+from longreach.tasks.calculation import settle
+
+
+def asked(task: Task, text: str) -> Sample:
+    """A typed prompt with its answer."""
+    tokens = task.parse(text)
+    answer = task.solve(task.prompt(tokens, 1), 0)
+    sample = task.prompt(tokens, len(answer))
+    sample.tokens[0, len(tokens) :] = torch.tensor(answer)
+    return sample
+
+
+WORKED: list[tuple[Task, str, str, list[str], list[str]]] = [
+    (
+        Addition(carry="hidden", order="plain"),
+        "37 + 48",
+        "; 3 7 + 4 8 =  0 8 5 .",
+        ["3 2 1 0 2 1 0  3 2 1 0"],
+        ["3 2 1 0 2 1 3  2 1 0 0"],
+    ),
+    (PlainAddition(), "37 + 8", "; 3 7 + 8 =  5' 4 .", ["3 2 1 2 1 0  1 2 0"], ["3 2 1 2 1 1  2 3 0"]),
+    (
+        PlainAddition(),
+        "7 + 98",
+        "; 7 + 9 8 =  5' 0' 1 .",
+        ["2 1 3 2 1 0  1 2 3 0"],
+        ["2 1 3 2 1 1  2 3 0 0"],
+    ),
+    (Subtraction(), "53 - 28", "; 5 3 - 2 8 =  5' 2 .", ["3 2 1 0 2 1 0  1 2 0"], ["3 2 1 0 2 1 1  2 3 0"]),
+    (
+        MultiAddition(),
+        "37 + 48 + 11",
+        "; 0 3 7 + 0 4 8 + 0 1 1 =  6 9 0 .",
+        ["5 4 3 2 1 4 3 2 1 4 3 2 1  2 3 4 0"],
+        ["5 4 3 2 1 4 3 2 1 4 3 2 2  3 4 5 0"],
+    ),
+    (
+        MultiAddition(scratchpad=True),
+        "37 + 48",
+        "; 0 3 7 + 0 4 8 =  0 0 0 > 7 3 0 > 5 8 0 .",
+        ["5 4 3 2 1 4 3 2 1  2 3 4 1 2 3 4 1 2 3 4 0", "1 1 1 1 1 2 2 2 1  1 1 1 2 2 2 2 3 3 3 3 0"],
+        ["5 4 3 2 1 4 3 2 2  3 4 5 2 3 4 5 2 3 4 5 0", "1 1 1 1 1 2 2 2 0  0 0 0 1 1 1 1 2 2 2 2 0"],
+    ),
+]
+
+
+WORKED += [
+    (
+        Multiplication(),
+        "137 * 12",
+        "; 1 3 7 * 1 2 =  4 4 6 1 0 .",
+        ["2 3 4 5 6 4 5 6  5 4 3 2 1 0"],
+        ["1 2 3 4 5 3 4 4  3 2 1 1 1 0"],
+    ),
+    (
+        Multiplication(scratchpad=True),
+        "37 * 12",
+        "; 3 7 * 1 2 =  4 7 0 + 7 3 0 = 4 7 0 0 > 4 4 4 0 .",
+        [
+            "4 3 2 0 0 0 1  2 3 4 1 2 3 4 0 0 0 0 0 0 0 0 0 0 0",
+            "0 0 0 0 2 1 1  1 1 1 2 2 2 2 1 1 1 1 1 2 2 2 2 2 0",
+            "0 0 0 0 0 0 1  2 3 4 2 3 4 5 1 2 3 4 5 1 2 3 4 5 0",
+        ],
+        [
+            "3 2 1 0 0 0 1  2 3 0 1 2 3 0 0 0 0 0 0 0 0 0 0 0 0",
+            "0 0 0 3 2 1 1  1 1 2 2 2 2 3 1 1 1 1 2 2 2 2 2 3 0",
+            "0 0 0 0 0 0 1  2 3 4 2 3 4 5 2 3 4 5 6 2 3 4 5 6 0",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "text", "words", "published", "aligned"), WORKED, ids=label)
+def test_worked_examples(task, text, words, published, aligned):
+    sample = asked(task, text)
+    assert task.words(sample.tokens[0].tolist()) == words.split()
+    for form, ids in (("published", published), ("aligned", aligned)):
+        assert task.coupling(sample, form)[0].tolist() == [[int(i) for i in level.split()] for level in ids]
+
+
+def test_carries_settle_whatever_the_columns_hold():
+    for most in (9, 18, 19, 90, 1000):
+        columns = torch.randint(0, most + 1, (50, 12), generator=torch.Generator().manual_seed(0))
+        columns[:10] = most
+        columns[10:20] = columns[10:20].clamp(max=9) // 9 * 9 + (torch.arange(12) == 0)  # long chains of nines
+        for row, digits in zip(columns.tolist(), settle(columns, most).tolist(), strict=True):
+            total = sum(number * 10**weight for weight, number in enumerate(row))
+            assert digits == [total // 10**weight % 10 for weight in range(12)]
+
+
+def numbers(task: Task, sample: Sample, row: int, sign: str) -> tuple[list[str], list[str]]:
+    """The numbers of a prompt, and the answer without its stop."""
+    words = task.words(sample.tokens[row, : int(sample.num_tokens[row])].tolist())
+    size = int(sample.prompt_tokens[row])
+    assert (words[0], words[size - 1], words[-1]) == (";", "=", ".")
+    return "".join(words[1 : size - 1]).split(sign), words[size:-1]
+
+
+def test_plain_sums_begin_with_the_most_significant_digit():
+    task = Addition(carry="hidden", order="plain")
+    sample = draw(task, [1, 2, 3, 19, 60] * 50)
+    for row, length in enumerate(sample.length.tolist()):
+        (first, second), answer = numbers(task, sample, row, "+")
+        assert len(first) == len(second) == length
+        assert "".join(answer) == str(int(first) + int(second)).zfill(length + 1)
+
+
+@pytest.mark.parametrize("order", ["reversed", "plain"])
+def test_sums_without_padding_have_no_zero_in_front(order):
+    task = PlainAddition(carry="hidden", order=order)
+    sample = draw(task, [1, 2, 3, 19] * 400)
+    sizes = []
+    for row, length in enumerate(sample.length.tolist()):
+        (first, second), answer = numbers(task, sample, row, "+")
+        assert max(len(first), len(second)) == length
+        assert "".join(answer if order == "plain" else reversed(answer)) == str(int(first) + int(second))
+        assert all(number == str(int(number)) for number in (first, second))
+        if length == 3:
+            sizes.append((len(first), len(second)))
+    counts = {size: sizes.count(size) for size in set(sizes)}
+    assert set(counts) == {(3, 3), (3, 2), (2, 3), (3, 1), (1, 3)}
+    assert abs(counts[3, 3] - 400 / 3) < 40
+    assert all(abs(count - 400 / 6) < 33 for size, count in counts.items() if size != (3, 3))
+
+
+def test_primes_mark_the_digits_that_carry_or_borrow():
+    for task, sign in ((PlainAddition(), "+"), (Subtraction(), "-")):
+        sample = draw(task, [1, 2, 5, 19] * 50)
+        for row in range(200):
+            (first, second), answer = numbers(task, sample, row, sign)
+            for i, digit in enumerate(answer, start=1):
+                low = int(first[-i:]), int(second[-i:])
+                moves = sum(low) >= 10**i if sign == "+" else low[0] < low[1]
+                assert digit.endswith("'") == (moves and i <= int(sample.length[row]))
+
+
+@pytest.mark.parametrize("borrow", ["written", "hidden"])
+def test_subtraction_subtracts(borrow):
+    task = Subtraction(borrow=borrow)
+    sample = draw(task, [1, 2, 3, 19, 60] * 100)
+    for row, length in enumerate(sample.length.tolist()):
+        (first, second), answer = numbers(task, sample, row, "-")
+        assert len(first) == len(second) == len(answer) == length
+        assert int("".join(digit[0] for digit in reversed(answer))) == int(first) - int(second) >= 0
+    one = draw(task, [1] * 20_000).tokens
+    counts = torch.bincount((one[:, 1] - 5) * 10 + one[:, 3] - 5, minlength=100).view(10, 10)
+    assert not counts.triu(1).any()
+    assert abs(counts.diagonal().double().mean() - 200) < 15  # a pair and its mirror image are one
+    assert abs(counts.tril(-1).sum() / 45 - 400) < 10
+
+
+@pytest.mark.parametrize("operands", [Span(2, 4), Span(9, 12), Span(99, 102)], ids=str)
+@pytest.mark.parametrize("scratchpad", [False, True])
+def test_many_numbers_add_up(operands, scratchpad):
+    task = MultiAddition(operands=operands, scratchpad=scratchpad)
+    sample = draw(task, [1, 2, 3, 4, 19] * 16)
+    counts = set()
+    for row, length in enumerate(sample.length.tolist()):
+        given, answer = numbers(task, sample, row, "+")
+        counts.add(len(given))
+        width = len(str(len(given) * (10**length - 1)))
+        assert all(len(number) == width and int(number) < 10**length for number in given)
+        sums = [sum(map(int, given[:count])) for count in range(len(given) + 1)]
+        written = [str(total).zfill(width)[::-1] for total in (sums if scratchpad else sums[-1:])]
+        assert "".join(answer) == ">".join(written)
+    assert counts == set(range(operands.low, operands.high + 1))
+
+
+def test_operands_and_their_number_are_uniform():
+    sample = draw(MultiAddition(operands=Span(2, 3)), [1] * 9000)
+    three = sample.prompt_tokens == 10
+    assert abs(three.sum() - 4500) < 220
+    for place in (2, 5, 8):  # behind the zero in front
+        counts = torch.bincount(sample.tokens[three, place] - 5, minlength=10)
+        assert (counts - counts.sum() / 10).abs().max() < 100
+
+
+@pytest.mark.parametrize("factor_digits", [Span(1, 5), None], ids=str)
+@pytest.mark.parametrize("scratchpad", [False, True])
+def test_products_are_products(factor_digits, scratchpad):
+    task = Multiplication(factor_digits=factor_digits, scratchpad=scratchpad)
+    sample = draw(task, [1, 2, 3, 6, 15] * 20)
+    sizes = set()
+    for row, n in enumerate(sample.length.tolist()):
+        (first, second), answer = numbers(task, sample, row, "*")
+        m = len(second)
+        sizes.add(m)
+        assert len(first) == n
+        parts = [str(int(first) * int(digit)).zfill(n + 1)[::-1] for digit in reversed(second)]
+        sums = [str(int(first) * int(second[-count:])).zfill(n + m)[::-1] for count in range(1, m + 1)]
+        assert "".join(answer) == (f"{'+'.join(parts)}={'>'.join(sums)}" if scratchpad else sums[-1])
+    assert sizes == ({1, 2, 3, 6, 15} if factor_digits is None else {1, 2, 3, 4, 5})
+
+
+def test_a_long_product_is_as_right_as_a_short_one():
+    task = Multiplication(factor_digits=None)
+    sample = draw(task, [1500])
+    assert task.solve(sample, 0) == answer_of(sample, 0)
+
+
+SPARSE = [
+    Addition(),
+    Addition(carry="hidden"),
+    Addition(carry="hidden", order="plain"),
+    Subtraction(),
+    Subtraction(borrow="hidden"),
+    MultiAddition(operands=Span(2, 2)),
+    MultiAddition(operands=Span(3, 3), scratchpad=True),
+    Multiplication(factor_digits=Span(2, 2)),
+    Multiplication(factor_digits=Span(2, 2), scratchpad=True),
+    Multiplication(factor_digits=Span(3, 3), scratchpad=True),
+]
+
+
+@pytest.mark.parametrize("task", SPARSE, ids=label)
+def test_answers_can_be_worked_out_from_what_is_listed(task):
+    """Whatever stands elsewhere: samples that agree on what a token reads agree on the token."""
+    sample = draw(task, [2] * 10_000)
+    needs = task.depends_on(sample)
+    assert (needs == needs[0]).all()
+    agreed = 0
+    for step in sample.answer[0].nonzero()[:, 0].tolist():
+        read, token = sample.tokens[:, needs[0, step]].tolist(), sample.tokens[:, step].tolist()
+        seen: dict[tuple[int, ...], int] = {}
+        for key, value in zip(map(tuple, read), token, strict=True):
+            assert seen.setdefault(key, value) == value
+        agreed += len(read) - len(seen)
+    assert agreed > 10_000
+
+
+BAD_PROMPTS: list[tuple[Task, list[str], str]] = [
+    (PlainAddition(), ["37", "07 + 1", "1 + 2 + 3", "a + 1", "+ 1", ""], "a prompt is numbers, as in 37 \\+ 48"),
+    (
+        Subtraction(),
+        ["37", "3 - 5", "; 1 1 - 1 =", "; 1 1", "5 + 3", "5 - 3 - 1"],
+        "a prompt is numbers, as in 37 - 48",
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "texts", "complaint"), BAD_PROMPTS, ids=label)
+def test_what_is_no_prompt_is_refused(task, texts, complaint):
+    for text in texts:
+        with pytest.raises(BadInput, match=complaint):
+            task.parse(text)
+
+
+def test_numbers_typed_by_people():
+    subtraction = Subtraction()
+    assert subtraction.words(subtraction.parse("137 - 8")) == [";", "1", "3", "7", "-", "0", "0", "8", "="]
+    assert subtraction.parse("; 1 3 7 - 0 0 8 =") == subtraction.parse("137-8=")
+    several = MultiAddition(operands=Span(2, 12))
+    assert several.words(several.parse("7+18+9=")) == [";", "0", "0", "7", "+", "0", "1", "8", "+", "0", "0", "9", "="]
+    eleven = several.parse(" + ".join("9" * 11))
+    assert several.prompt(eleven, 1).length.tolist() == [1]
+    assert several.words(several.solve(several.prompt(eleven, 1), 0)) == ["9", "9", "."]
+
+
+@pytest.mark.parametrize(
+    ("plain", "complaint"),
+    [
+        ({"name": "addition", "order": "plain"}, "addition.order must be reversed"),
+        ({"name": "plain_addition", "order": "plain"}, "plain_addition.order must be reversed"),
+        ({"name": "subtraction", "borrow": "seen"}, "unknown value 'seen'"),
+        ({"name": "multiplication", "factor_digits": 0}, "factor_digits must be at least 1, got 0"),
+        ({"name": "multi_addition", "operands": "1..3"}, "operands must be at least 2, got 1..3"),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused(plain, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        build_part(Task, plain, "task")
