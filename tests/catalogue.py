@@ -39,6 +39,7 @@ from longreach.tasks import (
     Reverse,
     SparseParity,
     Tape,
+    Turing,
     UniqueCopy,
     VariableAssignment,
 )
@@ -84,6 +85,8 @@ TASKS = [
     Duplicate(),
     Reverse(),
     OddsFirst(),
+    Turing(),
+    Turing(states=3, symbols=3, steps=Span(1, 25), sweep=0.0),
     IndexHints(of=ParityScratchpad(), num_hints=99),
     IndexHints(of=Addition(), num_hints=99),
     IndexHints(of=Tape(), num_hints=99),

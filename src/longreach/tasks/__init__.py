@@ -14,6 +14,7 @@ from longreach.tasks.pointer_chasing import PointerChasing
 from longreach.tasks.reverse import Reverse
 from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.tape import Tape
+from longreach.tasks.turing import Turing
 from longreach.tasks.variable_assignment import VariableAssignment
 from longreach.tasks.worksheet import Worksheet
 
@@ -41,6 +42,7 @@ __all__ = [
     "Tape",
     "Task",
     "TokenLaw",
+    "Turing",
     "UniqueCopy",
     "VariableAssignment",
     "Worksheet",
