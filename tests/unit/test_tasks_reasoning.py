@@ -1,5 +1,7 @@
 """What is particular to machines, mazes, assignments and commands."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from helpers import answer_of, draw
@@ -7,7 +9,7 @@ from helpers import answer_of, draw
 from longreach.api import Span, Task
 from longreach.config import build_part
 from longreach.errors import BadInput
-from longreach.tasks import Turing
+from longreach.tasks import Maze, Turing
 
 
 def solved(task: Task, text: str) -> str:
@@ -124,11 +126,127 @@ def test_what_is_no_turing_machine_is_refused(bad):
         Turing(states=1).parse(bad)
 
 
+def test_a_maze_step_by_step():
+    pairs, lists = Maze(num_names=6), Maze(num_names=6, layout="lists")
+    sample = draw(pairs, [5], seed=3)
+    assert pairs.words(sample.tokens[0].tolist())[:21] == [
+        "d",
+        "f",
+        "e",
+        "d",
+        "a",
+        "f",
+        "e",
+        "c",
+        "?",
+        "e",
+        "c",
+        "=",
+        "e",
+        "d",
+        "f",
+        "a",
+        "f",
+        "d",
+        "e",
+        "c",
+        ".",
+    ]
+    assert ids_of(pairs, sample, "published") == [
+        "1 1 2 2 3 3 4 4 0 0 0 0 0 2 1 3 3 1 2 4 0",
+        "1 2 1 2 1 2 1 2 0 0 0 0 0 2 2 1 2 1 1 2 0",
+    ]
+    assert ids_of(pairs, sample, "aligned") == [
+        "1 1 2 2 3 3 4 4 0 0 0 0 2 1 3 3 1 2 4 0 0",
+        "1 2 1 2 1 2 1 2 0 0 0 0 2 2 1 2 1 1 2 0 0",
+    ]
+    sample = draw(lists, [5], seed=3)
+    words = "e d c ; a f ; d f e ; f d a ; c e ; ? e c =  e d f a f d e c ."
+    assert lists.words(sample.tokens[0].tolist()) == words.split()
+    graph = "1 1 1 1 2 2 2 3 3 3 3 4 4 4 4 5 5 5", "1 2 3 4 1 2 3 1 2 3 4 1 2 3 4 1 2 3"
+    assert ids_of(lists, sample, "published") == [
+        f"{graph[0]} 0 0 0 0 0 1 3 4 2 4 3 1 0",
+        f"{graph[1]} 0 0 0 0 0 2 2 3 2 2 3 3 0",
+    ]
+    assert ids_of(lists, sample, "aligned") == [
+        f"{graph[0]} 0 0 0 0 1 3 4 2 4 3 1 0 0",
+        f"{graph[1]} 0 0 0 0 2 2 3 2 2 3 3 0 0",
+    ]
+
+
+def test_mazes_typed_by_people():
+    task = Maze(num_names=9)
+    assert solved(task, "a b c b b d ? a d") == "a b c b d ."
+    assert solved(task, "b d c b a b ? a d =") == "a b d ."  # behind the last edge comes the first
+    assert solved(task, "a b ? b a") == "b a ."
+    assert solved(Maze(num_names=9, layout="lists"), "b a c d ; a b ; c b ; d b ; ? a d") == "a b c b d ."
+    for bad in (
+        "a b c ? a b",
+        "a b ? a c",
+        "a b a b",
+        "? a b",
+        "a b b c c a a d ? b d",
+        "a b c d ? a d",
+        "a b ; ? a b",
+    ):
+        with pytest.raises(BadInput, match="maze: a prompt is the edges of a tree"):
+            task.parse(bad)
+    for bad in ("a b ; b a ? a b", "a b ; ? a b", "a b ; b a ; b a ; ? a b", "a b ; b ; ? a b", "; a b ; ? a b"):
+        with pytest.raises(BadInput, match="maze: a prompt is the edges of a tree"):
+            Maze(num_names=9, layout="lists").parse(bad)
+
+
+def test_a_maze_is_searched_depth_first():
+    """Every edge is walked at most once each way, and a node that was left by the way it came is never seen again."""
+    task = Maze(num_names=40)
+    sample = draw(task, [2, 3, 7, 20, 40] * 40)
+    listed = draw(Maze(num_names=40, layout="lists"), [2, 3, 7, 20, 40] * 40)
+    for row, length in enumerate(sample.length.tolist()):
+        *trace, stop = task.words(answer_of(sample, row))
+        assert answer_of(listed, row) == answer_of(sample, row)
+        words = task.words(sample.tokens[row].tolist())
+        pairs = [*zip(words[: 2 * length - 2 : 2], words[1 : 2 * length - 2 : 2], strict=True)]
+        assert len({name for pair in pairs for name in pair}) == length == len(pairs) + 1
+        moves = [*pairwise(trace)]
+        assert len(set(moves)) == len(moves)
+        assert all(move in pairs or move[::-1] in pairs for move in moves)
+        assert (trace[0], trace[-1]) == (words[2 * length - 1], words[2 * length])
+        assert trace.count(trace[-1]) == 1
+        for number, (node, to) in enumerate(moves):
+            if (to, node) in moves[:number]:  # the way back: all other edges of the node have been tried
+                tried = [other for other, _ in moves[:number] if other == node]
+                assert len(tried) == sum(node in pair for pair in pairs) - 1
+                assert node not in trace[number + 1 :]
+        assert stop == "."
+
+
+def test_mazes_are_drawn_by_their_law():
+    sample = draw(Maze(num_names=4), [4] * 12_000)
+    ends = sample.tokens[:, :6]
+    most = torch.stack([(ends == name).sum(1) for name in range(5, 9)], dim=1).amax(1)
+    assert abs((most == 3).double().mean() - 1 / 3) < 0.02  # a star: of the 6 choices of parents, 2
+    pair = sample.tokens[:, 7] * 10 + sample.tokens[:, 8]
+    shares = torch.bincount(pair)
+    shares = shares[shares > 0] / len(pair)
+    assert len(shares) == 12
+    assert (shares - 1 / 12).abs().max() < 0.015
+
+
+def test_a_long_maze_is_as_right_as_a_short_one():
+    for layout in ("pairs", "lists"):
+        task = Maze(num_names=3000, layout=layout)
+        sample = draw(task, [2000])
+        assert task.solve(sample, 0) == answer_of(sample, 0)
+    with pytest.raises(BadInput, match=r"in 2..9 .num_names., got 10"):
+        Maze(num_names=9).check_length(10)
+
+
 def test_settings_that_make_no_sense_are_refused():
     for bad, complaint in (
         ({"name": "turing", "states": 0}, "turing.states must be at least 1, got 0"),
         ({"name": "turing", "symbols": 1}, "turing.symbols must be at least 2, got 1"),
         ({"name": "turing", "steps": "0..3"}, "turing.steps must be at least 1, got 0..3"),
+        ({"name": "maze", "num_names": 1}, "maze.num_names must be at least 2, got 1"),
         ({"name": "turing", "sweep": 1.5}, "turing.sweep must be in 0..1, got 1.5"),
     ):
         with pytest.raises(BadInput, match=complaint):

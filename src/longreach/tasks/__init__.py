@@ -6,6 +6,7 @@ from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sam
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.graph_walk import GraphWalk
 from longreach.tasks.index_hints import IndexHints
+from longreach.tasks.maze import Maze
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.planted import Planted
@@ -28,6 +29,7 @@ __all__ = [
     "IndexHints",
     "Label",
     "Level",
+    "Maze",
     "OddsFirst",
     "ParityScratchpad",
     "Part",
