@@ -22,6 +22,7 @@ from longreach.tasks.multi_addition import MultiAddition
 from longreach.tasks.multiplication import Multiplication
 from longreach.tasks.n_back import NBack
 from longreach.tasks.needle import Needle
+from longreach.tasks.maze import Maze
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.plain_addition import PlainAddition
@@ -35,6 +36,7 @@ from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.stack_manipulation import StackManipulation
 from longreach.tasks.subtraction import Subtraction
 from longreach.tasks.tape import Tape
+from longreach.tasks.turing import Turing
 from longreach.tasks.variable_assignment import VariableAssignment
 from longreach.tasks.variable_tracking import VariableTracking
 from longreach.tasks.word_problem import WordProblem
@@ -68,6 +70,7 @@ __all__ = [
     "Multiplication",
     "NBack",
     "Needle",
+    "Maze",
     "OddsFirst",
     "ParityScratchpad",
     "Part",
@@ -86,6 +89,7 @@ __all__ = [
     "Tape",
     "Task",
     "TokenLaw",
+    "Turing",
     "UniqueCopy",
     "VariableAssignment",
     "VariableTracking",

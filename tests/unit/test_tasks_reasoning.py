@@ -1,0 +1,253 @@
+"""What is particular to machines, mazes, assignments and commands."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from helpers import answer_of, draw
+
+from longreach.api import Span, Task
+from longreach.config import build_part
+from longreach.errors import BadInput
+from longreach.tasks import Maze, Turing
+
+
+def solved(task: Task, text: str) -> str:
+    """The answer to a prompt typed by a person."""
+    return " ".join(task.words(task.solve(task.prompt(task.parse(text), 1), 0)))
+
+
+def ids_of(task: Task, sample, form: str) -> list[str]:
+    return [" ".join(map(str, level)) for level in task.coupling(sample, form)[0].tolist()]
+
+
+FLIP = "A a > b A  A b > a A  A [ > [ A  A ] < ] A"
+
+
+def test_a_turing_machine_step_by_step():
+    task = Turing(states=1)
+    sample = draw(task, [3], seed=1)
+    words = "A [ > [ A A ] < ] A A a < b A A b > a A [ b b A b ] # # # ; =  A b > a A ] < ] A a < b ."
+    assert task.words(sample.tokens[0].tolist()) == words.split()
+    rules = "1 1 1 1 1 2 2 2 2 2 3 3 3 3 3 4 4 4 4 4"
+    fields = "1 2 3 4 5 1 2 3 4 5 1 2 3 4 5 1 2 3 4 5"
+    nothing = "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
+    assert ids_of(task, sample, "published") == [
+        f"{nothing} 1 2 3 4 4 5 0 0 0 0 0 4 4 4 4 4 5 5 5 5 4 4 4 0",
+        f"{rules} 0 0 0 0 0 0 0 0 0 0 0 0 0 4 4 4 0 2 2 2 0 3 3 0",
+        f"{fields} 4 4 4 1 4 4 0 0 0 0 0 1 4 3 4 5 4 3 4 5 4 3 4 0",
+        f"{nothing} 0 0 0 0 0 0 1 2 3 4 0 1 0 0 0 2 0 0 0 3 0 0 0 0",
+    ]
+    assert ids_of(task, sample, "aligned") == [
+        f"{nothing} 1 2 3 4 4 5 0 0 0 0 4 4 4 4 4 5 5 5 5 4 4 4 4 0",
+        f"{rules} 0 0 0 0 0 0 0 0 0 0 0 0 4 4 4 0 2 2 2 0 3 3 3 0",
+        f"{fields} 5 5 5 1 5 5 0 0 0 0 1 5 3 4 5 5 3 4 5 5 3 4 5 0",
+        f"{nothing} 0 0 0 0 0 0 1 2 3 4 1 0 0 0 2 0 0 0 3 0 0 0 4 0",
+    ]
+
+
+def test_a_typed_turing_machine_writes_on_its_tape():
+    task = Turing(states=1)
+    # at the end it turns, reads what it wrote a moment ago, and finds the end again
+    answer = "A a > b A b > a A ] < ] A a > b A ] < ] ."
+    assert solved(task, f"{FLIP} [ A a b ] # # # # # ;") == answer
+    assert task.prompt(task.parse(f"{FLIP} [ A a b ] # # ; ="), 1).length.tolist() == [2]
+
+
+@pytest.mark.parametrize("task", [Turing(states=3, symbols=4), Turing(steps=Span(1, 40))])
+def test_a_turing_machine_copies_what_it_reads(task):
+    """A symbol read is the one written last at that place, all else stands in the rule."""
+    sample = draw(task, [6, 9, 15] * 20)
+    reads, step = task.reads(sample), task.step(sample)
+    for field, column in ((1, 1), (2, 4), (3, 4)):
+        chosen = sample.answer & (step % 4 == field)
+        source = sample.tokens.gather(1, reads[:, :, column].clamp(min=0))
+        assert torch.equal(source[chosen], sample.tokens[chosen])
+    ids = task.coupling(sample, "aligned")
+    for row, at in (sample.answer & (step % 4 == 1)).nonzero().tolist():
+        # among the tokens before it that have its cell and its field and are no states, the latest is the one read
+        same = (ids[row, :, :at] == ids[row, :, at - 1 : at])[[0, 2]].all(0) & (
+            sample.tokens[row, :at] < 9 + task.symbols
+        )
+        assert int(same.nonzero().max()) == int(reads[row, at, 1])
+
+
+def test_turing_tables_are_complete_and_uniform_without_sweeps():
+    task = Turing(states=3, symbols=2, sweep=0.0)
+    sample = draw(task, [6] * 2000)
+    rules = sample.tokens[:, :60].view(-1, 12, 5)
+    pairs = (rules[:, :, 0] * 100 + rules[:, :, 1]).sort(1).values
+    assert (pairs == pairs[0]).all()
+    assert len(pairs[0].unique()) == 12
+    assert (torch.bincount(rules[:, 0, 0])[-3:] / 2000 - 1 / 3).abs().max() < 0.05  # in any order
+    inner = rules[rules[:, :, 1] < 9]  # 12,000 rules that read no end
+    for field, first, count in ((2, 5, 2), (3, 7, 2), (4, 11, 3)):
+        shares = torch.bincount(inner[:, field] - first, minlength=count) / len(inner)
+        assert (shares - 1 / count).abs().max() < 0.02
+    start = sample.hidden["head"][:, 0]
+    assert (torch.bincount(start, minlength=8)[1:7] / 2000 - 1 / 6).abs().max() < 0.04
+
+
+def test_a_sweeping_head_turns_at_the_ends_only():
+    sample = draw(Turing(sweep=1.0, steps=Span(60, 60)), [9] * 200)
+    head = sample.hidden["head"]
+    move = head.diff(dim=1)
+    turns = move[:, 1:] != move[:, :-1]
+    assert turns.any()
+    assert set(head[:, 1:-1][turns].tolist()) == {0, 10}
+    assert {*head.flatten().tolist()} == set(range(11))
+
+
+def test_a_long_turing_machine_is_as_right_as_a_short_one():
+    task = Turing(steps=Span(900, 900))
+    sample = draw(task, [300])
+    assert task.solve(sample, 0) == answer_of(sample, 0)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "[ A a b ] # ;",  # no rules
+        f"{FLIP} [ a b ] # ;",  # no head
+        f"{FLIP} [ A a A b ] # ;",
+        f"{FLIP} [ a b A ] # ;",
+        f"{FLIP} [ A a b # ;",
+        f"{FLIP} A a b ] # ;",
+        f"{FLIP} [ A a b ] ;",
+        f"{FLIP} [ A a b ] # < ;",
+        FLIP.replace("A b > a", "A a > a") + " [ A a b ] # ;",  # a rule twice
+        FLIP.replace("[ > [", "[ < [") + " [ A a b ] # ;",  # falls off the tape
+        FLIP.replace("[ > [", "[ > a") + " [ A a b ] # ;",
+        FLIP.replace("a > b", "a > ]") + " [ A a b ] # ;",
+    ],
+)
+def test_what_is_no_turing_machine_is_refused(bad):
+    with pytest.raises(BadInput, match="turing: a prompt is 4 rules"):
+        Turing(states=1).parse(bad)
+
+
+def test_a_maze_step_by_step():
+    pairs, lists = Maze(num_names=6), Maze(num_names=6, layout="lists")
+    sample = draw(pairs, [5], seed=3)
+    assert pairs.words(sample.tokens[0].tolist())[:21] == [
+        "d",
+        "f",
+        "e",
+        "d",
+        "a",
+        "f",
+        "e",
+        "c",
+        "?",
+        "e",
+        "c",
+        "=",
+        "e",
+        "d",
+        "f",
+        "a",
+        "f",
+        "d",
+        "e",
+        "c",
+        ".",
+    ]
+    assert ids_of(pairs, sample, "published") == [
+        "1 1 2 2 3 3 4 4 0 0 0 0 0 2 1 3 3 1 2 4 0",
+        "1 2 1 2 1 2 1 2 0 0 0 0 0 2 2 1 2 1 1 2 0",
+    ]
+    assert ids_of(pairs, sample, "aligned") == [
+        "1 1 2 2 3 3 4 4 0 0 0 0 2 1 3 3 1 2 4 0 0",
+        "1 2 1 2 1 2 1 2 0 0 0 0 2 2 1 2 1 1 2 0 0",
+    ]
+    sample = draw(lists, [5], seed=3)
+    words = "e d c ; a f ; d f e ; f d a ; c e ; ? e c =  e d f a f d e c ."
+    assert lists.words(sample.tokens[0].tolist()) == words.split()
+    graph = "1 1 1 1 2 2 2 3 3 3 3 4 4 4 4 5 5 5", "1 2 3 4 1 2 3 1 2 3 4 1 2 3 4 1 2 3"
+    assert ids_of(lists, sample, "published") == [
+        f"{graph[0]} 0 0 0 0 0 1 3 4 2 4 3 1 0",
+        f"{graph[1]} 0 0 0 0 0 2 2 3 2 2 3 3 0",
+    ]
+    assert ids_of(lists, sample, "aligned") == [
+        f"{graph[0]} 0 0 0 0 1 3 4 2 4 3 1 0 0",
+        f"{graph[1]} 0 0 0 0 2 2 3 2 2 3 3 0 0",
+    ]
+
+
+def test_mazes_typed_by_people():
+    task = Maze(num_names=9)
+    assert solved(task, "a b c b b d ? a d") == "a b c b d ."
+    assert solved(task, "b d c b a b ? a d =") == "a b d ."  # behind the last edge comes the first
+    assert solved(task, "a b ? b a") == "b a ."
+    assert solved(Maze(num_names=9, layout="lists"), "b a c d ; a b ; c b ; d b ; ? a d") == "a b c b d ."
+    for bad in (
+        "a b c ? a b",
+        "a b ? a c",
+        "a b a b",
+        "? a b",
+        "a b b c c a a d ? b d",
+        "a b c d ? a d",
+        "a b ; ? a b",
+    ):
+        with pytest.raises(BadInput, match="maze: a prompt is the edges of a tree"):
+            task.parse(bad)
+    for bad in ("a b ; b a ? a b", "a b ; ? a b", "a b ; b a ; b a ; ? a b", "a b ; b ; ? a b", "; a b ; ? a b"):
+        with pytest.raises(BadInput, match="maze: a prompt is the edges of a tree"):
+            Maze(num_names=9, layout="lists").parse(bad)
+
+
+def test_a_maze_is_searched_depth_first():
+    """Every edge is walked at most once each way, and a node that was left by the way it came is never seen again."""
+    task = Maze(num_names=40)
+    sample = draw(task, [2, 3, 7, 20, 40] * 40)
+    listed = draw(Maze(num_names=40, layout="lists"), [2, 3, 7, 20, 40] * 40)
+    for row, length in enumerate(sample.length.tolist()):
+        *trace, stop = task.words(answer_of(sample, row))
+        assert answer_of(listed, row) == answer_of(sample, row)
+        words = task.words(sample.tokens[row].tolist())
+        pairs = [*zip(words[: 2 * length - 2 : 2], words[1 : 2 * length - 2 : 2], strict=True)]
+        assert len({name for pair in pairs for name in pair}) == length == len(pairs) + 1
+        moves = [*pairwise(trace)]
+        assert len(set(moves)) == len(moves)
+        assert all(move in pairs or move[::-1] in pairs for move in moves)
+        assert (trace[0], trace[-1]) == (words[2 * length - 1], words[2 * length])
+        assert trace.count(trace[-1]) == 1
+        for number, (node, to) in enumerate(moves):
+            if (to, node) in moves[:number]:  # the way back: all other edges of the node have been tried
+                tried = [other for other, _ in moves[:number] if other == node]
+                assert len(tried) == sum(node in pair for pair in pairs) - 1
+                assert node not in trace[number + 1 :]
+        assert stop == "."
+
+
+def test_mazes_are_drawn_by_their_law():
+    sample = draw(Maze(num_names=4), [4] * 12_000)
+    ends = sample.tokens[:, :6]
+    most = torch.stack([(ends == name).sum(1) for name in range(5, 9)], dim=1).amax(1)
+    assert abs((most == 3).double().mean() - 1 / 3) < 0.02  # a star: of the 6 choices of parents, 2
+    pair = sample.tokens[:, 7] * 10 + sample.tokens[:, 8]
+    shares = torch.bincount(pair)
+    shares = shares[shares > 0] / len(pair)
+    assert len(shares) == 12
+    assert (shares - 1 / 12).abs().max() < 0.015
+
+
+def test_a_long_maze_is_as_right_as_a_short_one():
+    for layout in ("pairs", "lists"):
+        task = Maze(num_names=3000, layout=layout)
+        sample = draw(task, [2000])
+        assert task.solve(sample, 0) == answer_of(sample, 0)
+    with pytest.raises(BadInput, match=r"in 2..9 .num_names., got 10"):
+        Maze(num_names=9).check_length(10)
+
+
+def test_settings_that_make_no_sense_are_refused():
+    for bad, complaint in (
+        ({"name": "turing", "states": 0}, "turing.states must be at least 1, got 0"),
+        ({"name": "turing", "symbols": 1}, "turing.symbols must be at least 2, got 1"),
+        ({"name": "turing", "steps": "0..3"}, "turing.steps must be at least 1, got 0..3"),
+        ({"name": "maze", "num_names": 1}, "maze.num_names must be at least 2, got 1"),
+        ({"name": "turing", "sweep": 1.5}, "turing.sweep must be in 0..1, got 1.5"),
+    ):
+        with pytest.raises(BadInput, match=complaint):
+            build_part(Task, bad, "task")
