@@ -25,7 +25,7 @@ from longreach.tasks import (
     WordProblem,
     build_sample,
 )
-from longreach.tasks.scan import scan
+from longreach.tasks.prefix_scan import scan
 
 
 def solved(task: Task, text: str) -> str:

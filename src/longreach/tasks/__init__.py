@@ -15,6 +15,7 @@ from longreach.tasks.index_hints import IndexHints
 from longreach.tasks.induction import Induction
 from longreach.tasks.lego import Lego
 from longreach.tasks.local_count import LocalCount
+from longreach.tasks.maze import Maze
 from longreach.tasks.missing_duplicate import MissingDuplicate
 from longreach.tasks.mixture import Mixture
 from longreach.tasks.modular_arithmetic import ModularArithmetic
@@ -22,7 +23,6 @@ from longreach.tasks.multi_addition import MultiAddition
 from longreach.tasks.multiplication import Multiplication
 from longreach.tasks.n_back import NBack
 from longreach.tasks.needle import Needle
-from longreach.tasks.maze import Maze
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.plain_addition import PlainAddition
@@ -62,6 +62,7 @@ __all__ = [
     "Lego",
     "Level",
     "LocalCount",
+    "Maze",
     "MissingDuplicate",
     "Mixture",
     "ModularArithmetic",
@@ -70,7 +71,6 @@ __all__ = [
     "Multiplication",
     "NBack",
     "Needle",
-    "Maze",
     "OddsFirst",
     "ParityScratchpad",
     "Part",

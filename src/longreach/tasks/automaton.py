@@ -12,8 +12,8 @@ from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Sample
 from longreach.tasks.names import letters
+from longreach.tasks.prefix_scan import one_after_the_other, scan
 from longreach.tasks.running import Running
-from longreach.tasks.scan import one_after_the_other, scan
 
 
 @register("task", "automaton")

@@ -14,7 +14,7 @@ from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Part, Sample, build_sample, join
 from longreach.tasks.names import LAST
-from longreach.tasks.scan import scan
+from longreach.tasks.prefix_scan import scan
 from longreach.tasks.worksheet import Worksheet
 
 _EQUALS = 1

@@ -12,8 +12,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from longreach.registry import register
+from longreach.tasks.prefix_scan import one_after_the_other, scan
 from longreach.tasks.running import Running
-from longreach.tasks.scan import one_after_the_other, scan
 
 _LARGEST = {"S": 6, "A": 6, "Z": 1000}
 
