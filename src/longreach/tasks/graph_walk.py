@@ -13,7 +13,7 @@ from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Part, Sample, Task, build_sample, join
-from longreach.tasks.names import letters, renew, smallest
+from longreach.tasks.names import distinct, letters, renew
 
 _QUERY, _EQUALS, _STOP, _FIRST_MOVE = 1, 2, 3, 4
 
@@ -75,7 +75,7 @@ class GraphWalk(Task):
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         steps = self.steps.draw(draws, "steps")
-        names = smallest(draws.bits("names", self.num_names), max_length)  # of the nodes, in the order of the prompt
+        names = distinct(draws, "names", self.num_names, max_length)  # of the nodes, in the order of the prompt
         targets = draws.below("targets", length[:, None], max_length * self.degree)
         moves = draws.below("moves", self.degree, self.steps.high + 1)  # one more than is written
         walk = [draws.below("start", length[:, None], 1)]

@@ -52,14 +52,21 @@ def distinct(draws: Draws, purpose: str, among: int, count: int) -> Int[Tensor, 
     return cell.gather(1, order)
 
 
+def distinct_besides(
+    draws: Draws, purpose: str, among: int, count: int, taken: Int[Tensor, "b m"], is_taken: Bool[Tensor, "b m"]
+) -> Int[Tensor, "b {count}"]:
+    """As `distinct`, and none of those that are taken; where there are too few, taken ones stand last."""
+    m = taken.shape[1]
+    fresh = distinct(draws, purpose, among, min(count + m, among))
+    known = taken.masked_fill(~is_taken, LAST).sort(dim=1).values
+    met = known.gather(1, torch.searchsorted(known, fresh).clamp(max=m - 1)) == fresh
+    return fresh.gather(1, met.to(torch.uint8).argsort(dim=1, stable=True)[:, :count])
+
+
 def renew(
     names: Int[Tensor, "b n"], keep: Bool[Tensor, "b n"], num_names: int, draws: Draws, purpose: str
 ) -> Int[Tensor, "b n"]:
-    """Other names where `keep` is False, by the law of distinct names given the kept ones; as cheap as `distinct`."""
-    n = names.shape[1]
-    fresh = distinct(draws, purpose, num_names, min(2 * n, num_names))  # of 2n names, n at least are not kept
-    kept = names.masked_fill(~keep, LAST).sort(dim=1).values
-    taken = kept.gather(1, torch.searchsorted(kept, fresh).clamp(max=n - 1)) == fresh
-    free = taken.to(torch.uint8).argsort(dim=1, stable=True)[:, :n]
-    rank = ((~keep).cumsum(1) - 1).clamp(min=0)  # the taken ones stand last: no more are used than are renewed
-    return torch.where(keep, names, fresh.gather(1, free).gather(1, rank))
+    """Other names where `keep` is False, by the law of distinct names given the kept ones."""
+    rank = ((~keep).cumsum(1) - 1).clamp(min=0)  # no more are used than are renewed
+    fresh = distinct_besides(draws, purpose, num_names, names.shape[1], names, keep)
+    return torch.where(keep, names, fresh.gather(1, rank))

@@ -13,7 +13,7 @@ from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Part, Sample, Task, build_sample, join
-from longreach.tasks.names import LAST, letters, renew, smallest
+from longreach.tasks.names import LAST, distinct, letters, renew, smallest
 
 _QUERY, _MARK, _END, _EQUALS, _STOP, _FIRST_NAME = 1, 2, 3, 4, 5, 6
 
@@ -66,7 +66,7 @@ class PointerChasing(Task):
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         hops = self.hops.draw(draws, "hops")
         # the cycle from its start on, and where the statement of each of its names stands
-        cycle = smallest(draws.bits("names", self.num_names), max_length)
+        cycle = distinct(draws, "names", self.num_names, max_length)
         beyond = torch.arange(max_length, device=length.device) >= length[:, None]
         place = smallest(draws.bits("place", max_length).masked_fill(beyond, LAST), max_length)
         return self._assemble(length, hops, cycle, place, self.max_tokens(max_length))

@@ -14,7 +14,7 @@ from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Part, Sample, Task, build_sample, join
-from longreach.tasks.names import LAST, letters, smallest
+from longreach.tasks.names import LAST, distinct, distinct_besides, letters, smallest
 
 _QUERY, _STOP, _EQUALS, _FIRST_SYMBOL = 1, 2, 3, 4
 _END = -1
@@ -115,7 +115,7 @@ class VariableAssignment(Task):
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         links = min(self.hops.high + self._marked, max_length)  # statements of the longest chain
         hops = self.hops.draw(draws, "hops", at_most=length - self._marked)
-        chain = smallest(draws.bits("chain", self.num_names), links + 1)
+        chain = distinct(draws, "chain", self.num_names, links + 1)
         beyond = torch.arange(max_length, device=length.device) >= length[:, None]
         place = smallest(draws.bits("place", max_length).masked_fill(beyond, LAST), links)
         width = self.max_tokens(max_length)
@@ -139,9 +139,8 @@ class VariableAssignment(Task):
         drawn = chain
         number = torch.arange(chain.shape[1], device=length.device)
         # names outside the chain, in random order; the one at index p is the left side of distractor p
-        keys = draws.bits("names", self.num_names)
-        taken = torch.zeros_like(keys, dtype=torch.bool).scatter_(1, chain, number <= hops[:, None])
-        others = smallest(keys.masked_fill(taken, LAST), max_length + 1)
+        in_chain = number <= hops[:, None]
+        others = distinct_besides(draws, "names", self.num_names, max_length + 1, chain, in_chain)
         left = others[:, :max_length]
 
         if self.end == "marked":
