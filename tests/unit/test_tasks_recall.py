@@ -175,7 +175,7 @@ def test_a_coupled_step_finds_its_query_by_number():
 )
 def test_a_pointer_reaches_the_ids(task):
     """Every ID that a model must predict stands in the prompt, and the prompt's own IDs give nothing away."""
-    model = TransformerConfig(layers=1, width=16, heads=2, position_head=PointerConfig(moves=0))
+    model = TransformerConfig(layers=1, width=32, heads=1, position_head=PointerConfig())
     train = TrainConfig(lengths=Span(2, 8))
     check(RunConfig(task=task, ids=Predicted(max_id=60), model=model, train=train))
 
