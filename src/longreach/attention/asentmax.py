@@ -18,10 +18,10 @@ from longreach.registry import register
 class AsEntmaxConfig(EntmaxConfig):
     """Scores times (1 + b (log n)^g), n the keys a query sees, b = softplus(W x) and g = 2 tanh(V x) from the state x.
 
-    With entmax: keys far below the best have no weight at all (Vasylenko et al., 2025, adaptive scalable entmax).
+    With entmax: keys far below the best have no weight at all (Vasylenko et al., ICLR 2026, adaptive scalable entmax).
     """
 
-    paper = "Vasylenko et al., 2025"
+    paper = "Vasylenko et al., ICLR 2026"
 
     def __post_init__(self) -> None:
         super().__post_init__()

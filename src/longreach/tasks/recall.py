@@ -37,7 +37,7 @@ class Mqmtar(Retrieval):
     step, the first too, finds what it reads by its own IDs.
     """
 
-    paper = "Vasylenko et al., 2025"
+    paper = "Vasylenko et al., ICLR 2026"
 
     key_tokens: int = 2
     """Tokens of a key."""

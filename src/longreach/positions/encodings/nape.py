@@ -1,4 +1,4 @@
-"""Half of the heads with linear biases, half without any position (Vasylenko et al., 2025)."""
+"""Half of the heads with linear biases, half without any position (Vasylenko et al., ICLR 2026)."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class NapeConfig(EncodingConfig):
     Meant to be used with an attention whose scores grow in the heads without biases alone: `scaled_heads: 0.5`.
     """
 
-    paper = "Vasylenko et al., 2025"
+    paper = "Vasylenko et al., ICLR 2026"
 
     def build(self, shape: Shape) -> Encoding:
         if shape.heads % 2:
