@@ -1,14 +1,28 @@
 """Tasks on numbers, grids and counts."""
 
+from itertools import product
+
 import pytest
 import torch
 from catalogue import label
 from helpers import answer_of, draw
 
-from longreach.api import Addition, Sample, Span, Task
+from longreach.api import Addition, ParityScratchpad, Sample, Span, Task
 from longreach.config import build_part
 from longreach.errors import BadInput
-from longreach.tasks import MultiAddition, Multiplication, PlainAddition, Subtraction
+from longreach.tasks import (
+    BucketSort,
+    Count,
+    Counting,
+    Majority,
+    Minesweeper,
+    MultiAddition,
+    Multiplication,
+    Parity,
+    PlainAddition,
+    Sort,
+    Subtraction,
+)
 from longreach.tasks.calculation import settle
 
 
@@ -56,6 +70,21 @@ WORKED: list[tuple[Task, str, str, list[str], list[str]]] = [
 
 
 WORKED += [
+    (
+        ParityScratchpad(order="reversed"),
+        "1011",
+        "; 1 0 1 1 =  1 0 0 1 .",
+        ["1 2 3 4 5 6  5 4 3 2 0"],
+        ["1 2 3 4 5 5  4 3 2 1 0"],
+    ),
+    (Parity(), "1011", "1 0 1 1 =  1", ["1 1 1 1 2  1"], ["1 1 1 1 1  0"]),
+    (
+        Minesweeper(rows=2),
+        "*-- -*-",
+        "* - - - * - ; =  * 2 1 2 * 1 .",
+        ["2 3 4 2 3 4 2 1  2 3 4 2 3 4 0", "2 2 2 3 3 3 4 1  2 2 2 3 3 3 0"],
+        ["1 2 3 1 2 3 1 1  2 3 1 2 3 1 0", "1 1 1 2 2 2 3 1  1 1 2 2 2 3 0"],
+    ),
     (
         Multiplication(),
         "137 * 12",
@@ -215,6 +244,7 @@ SPARSE = [
     Addition(carry="hidden", order="plain"),
     Subtraction(),
     Subtraction(borrow="hidden"),
+    ParityScratchpad(order="reversed"),
     MultiAddition(operands=Span(2, 2)),
     MultiAddition(operands=Span(3, 3), scratchpad=True),
     Multiplication(factor_digits=Span(2, 2)),
@@ -237,6 +267,100 @@ def test_answers_can_be_worked_out_from_what_is_listed(task):
             assert seen.setdefault(key, value) == value
         agreed += len(read) - len(seen)
     assert agreed > 10_000
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "answer"),
+    [
+        (Sort(), "c z aa b", "b c z aa ."),
+        (BucketSort(), "c a b a a", "a a a b c ."),
+        (Counting(), "98 101", "98 99 100 101 ."),
+        (Counting(), "7 7 =", "7 ."),
+        (Count(), "a b a c ? a", "2 ."),
+        (Count(), " ".join("a" * 112) + " ? a", "1 1 2 ."),
+        (Count(), "a b ? c =", "0 ."),
+        (Majority(), "a b c b", "b"),
+        (Majority(), "c b b c", "c"),
+        (Minesweeper(), "** **", "* * * * ."),
+        (Minesweeper(), "--- -*- ---", "1 1 1 1 * 1 1 1 1 ."),
+    ],
+    ids=str,
+)
+def test_answers_to_typed_prompts(task, text, answer):
+    sample = asked(task, text)
+    assert task.words(sample.tokens[0][sample.answer[0]].tolist()) == answer.split()
+
+
+def test_square_grids_are_counted_cell_by_cell():
+    task = Minesweeper()
+    sample = draw(task, [1, 2, 3, 7] * 25)
+    shares = []
+    for row, size in enumerate(sample.length.tolist()):
+        words = task.words(sample.tokens[row, : int(sample.num_tokens[row])].tolist())
+        cells, answer = words[: size * size], words[size * size + 2 : -1]
+        mines = {divmod(place, size) for place, cell in enumerate(cells) if cell == "*"}
+        for place, word in enumerate(answer):
+            r, c = divmod(place, size)
+            near = sum((r + down, c + right) in mines for down, right in product((-1, 0, 1), repeat=2))
+            assert word == ("*" if (r, c) in mines else str(near))
+        shares.append(len(mines) / size**2 if size == 7 else 0.2)
+    assert abs(sum(shares) / len(shares) - 0.2) < 0.02
+
+
+def test_a_cell_next_to_none_needs_fewer():
+    task = Minesweeper()
+    sample = asked(task, "*-- --- ---")
+    counts = task.depends_on(sample)[0].sum(1)[sample.answer[0]].tolist()
+    assert counts == [1, 6, 4, 6, 9, 6, 4, 6, 4, 1]
+
+
+def test_parities_from_the_end_are_those_of_the_reversed_bits():
+    forward, backward = ParityScratchpad(), ParityScratchpad(order="reversed")
+    one, other = draw(forward, [9] * 20), draw(backward, [9] * 20)
+    assert torch.equal(one.tokens[:, :9], other.tokens[:, 1:10].flip(1))
+    assert torch.equal(one.tokens[:, 10:], other.tokens[:, 10:])
+
+
+def test_counts_are_uniform_and_so_are_their_places():
+    task = Count(symbols=3)
+    sample = draw(task, [4] * 15_000)
+    query = sample.tokens[:, 5:6]
+    hits = sample.tokens[:, :4] == query
+    times = hits.sum(1)
+    assert torch.equal(sample.tokens[:, 7] - task.vocabulary.index("0"), times)
+    assert (torch.bincount(times, minlength=5) - 3000).abs().max() < 220
+    assert (hits[times == 1].sum(0) - (times == 1).sum() / 4).abs().max() < 110
+    assert (torch.bincount(query[:, 0] - 14, minlength=3) - 5000).abs().max() < 260
+
+
+def test_counting_starts_anywhere():
+    sample = draw(Counting(numbers=10), [7] * 8000)
+    assert (torch.bincount(sample.tokens[:, 0] - 3, minlength=4) - 2000).abs().max() < 180
+
+
+def test_no_symbol_is_favoured_by_the_majority():
+    task = Majority(symbols=2)
+    sample = draw(task, [6] * 8000)
+    answer = sample.tokens[:, 7]
+    assert abs((answer == task.vocabulary.index("a")).double().mean() - 0.5) < 0.025
+    tie = (sample.tokens[:, :6] == answer[:, None]).sum(1) == 3
+    assert torch.equal(sample.tokens[tie, 0], answer[tie])
+    assert ((sample.tokens[:, :6] == answer[:, None]).sum(1) >= 3).all()
+
+
+@pytest.mark.parametrize(
+    ("task", "length", "complaint"),
+    [
+        (Sort(symbols=10, distinct=True), 11, "11 distinct symbols are asked for, and there are 10"),
+        (Counting(numbers=10), 11, "in 1..10 .numbers., got 11"),
+        (Minesweeper(), 0, "at least 1, got 0"),
+        (Multiplication(), 0, "at least 1, got 0"),
+    ],
+    ids=str,
+)
+def test_impossible_lengths_are_refused(task, length, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        task.check_length(length)
 
 
 BAD_PROMPTS: list[tuple[Task, list[str], str]] = [
@@ -273,6 +397,13 @@ def test_numbers_typed_by_people():
         ({"name": "addition", "order": "plain"}, "addition.order must be reversed"),
         ({"name": "plain_addition", "order": "plain"}, "plain_addition.order must be reversed"),
         ({"name": "subtraction", "borrow": "seen"}, "unknown value 'seen'"),
+        ({"name": "minesweeper", "rows": -1}, "rows must be at least 0, got -1"),
+        ({"name": "minesweeper", "mines": 1.0}, "mines must be between 0 and 1, got 1.0"),
+        ({"name": "parity_scratchpad", "order": "back"}, "unknown value 'back'"),
+        ({"name": "bucket_sort", "symbols": 1}, "bucket_sort.symbols must be at least 2, got 1"),
+        ({"name": "counting", "numbers": 1}, "numbers must be at least 2, got 1"),
+        ({"name": "count", "symbols": 1}, "symbols must be at least 2, got 1"),
+        ({"name": "majority", "symbols": 1}, "symbols must be at least 2, got 1"),
         ({"name": "multiplication", "factor_digits": 0}, "factor_digits must be at least 1, got 0"),
         ({"name": "multi_addition", "operands": "1..3"}, "operands must be at least 2, got 1..3"),
     ],

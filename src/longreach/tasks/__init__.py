@@ -5,6 +5,7 @@ from longreach.tasks.addition import Addition
 from longreach.tasks.automaton import Automaton
 from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
+from longreach.tasks.counting import Count, Counting
 from longreach.tasks.cycle_navigation import CycleNavigation
 from longreach.tasks.dyck import Dyck
 from longreach.tasks.even_pairs import EvenPairs
@@ -15,7 +16,9 @@ from longreach.tasks.index_hints import IndexHints
 from longreach.tasks.induction import Induction
 from longreach.tasks.lego import Lego
 from longreach.tasks.local_count import LocalCount
+from longreach.tasks.majority import Majority
 from longreach.tasks.maze import Maze
+from longreach.tasks.minesweeper import Minesweeper
 from longreach.tasks.missing_duplicate import MissingDuplicate
 from longreach.tasks.mixture import Mixture
 from longreach.tasks.modular_arithmetic import ModularArithmetic
@@ -24,6 +27,7 @@ from longreach.tasks.multiplication import Multiplication
 from longreach.tasks.n_back import NBack
 from longreach.tasks.needle import Needle
 from longreach.tasks.odds_first import OddsFirst
+from longreach.tasks.parity import Parity
 from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.plain_addition import PlainAddition
 from longreach.tasks.planted import Planted
@@ -32,6 +36,7 @@ from longreach.tasks.pointer_chasing import PointerChasing
 from longreach.tasks.pointer_value_retrieval import PointerValueRetrieval
 from longreach.tasks.recall import AssociativeRecall, Mqmtar
 from longreach.tasks.reverse import Reverse
+from longreach.tasks.sorting import BucketSort, Sort
 from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.stack_manipulation import StackManipulation
 from longreach.tasks.subtraction import Subtraction
@@ -47,7 +52,10 @@ __all__ = [
     "Addition",
     "AssociativeRecall",
     "Automaton",
+    "BucketSort",
     "Copy",
+    "Count",
+    "Counting",
     "CycleNavigation",
     "Duplicate",
     "Dyck",
@@ -62,7 +70,9 @@ __all__ = [
     "Lego",
     "Level",
     "LocalCount",
+    "Majority",
     "Maze",
+    "Minesweeper",
     "MissingDuplicate",
     "Mixture",
     "ModularArithmetic",
@@ -72,6 +82,7 @@ __all__ = [
     "NBack",
     "Needle",
     "OddsFirst",
+    "Parity",
     "ParityScratchpad",
     "Part",
     "PlainAddition",
@@ -82,6 +93,7 @@ __all__ = [
     "RepeatCopy",
     "Reverse",
     "Sample",
+    "Sort",
     "Span",
     "SparseParity",
     "StackManipulation",
