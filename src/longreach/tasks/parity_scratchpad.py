@@ -31,12 +31,10 @@ class ParityScratchpad(Worksheet):
     front, and the sign has the ID behind the last bit's, as in Cho et al.
     """
 
-<<<<<<< HEAD
     paper = "Cho et al., NeurIPS 2024"
-=======
+
     order: Literal["forward", "reversed"] = "forward"
     """Whether the steps go through the bits from the first to the last, or backwards."""
->>>>>>> devA
 
     vocabulary = ("_", ";", "=", ".", "0", "1")
     stop_token = _STOP
