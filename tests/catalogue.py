@@ -27,6 +27,7 @@ from longreach.api import (
 )
 from longreach.tasks import (
     Addition,
+    AssignmentTree,
     Copy,
     Duplicate,
     GraphWalk,
@@ -90,6 +91,10 @@ TASKS = [
     Turing(states=3, symbols=3, steps=Span(1, 25), sweep=0.0),
     Maze(num_names=250),
     Maze(layout="lists", num_names=250),
+    AssignmentTree(num_names=450),
+    AssignmentTree(num_names=450, shape="chain", products=True),
+    AssignmentTree(num_names=450, scratchpad=False, modulus=5),
+    AssignmentTree(num_names=450, shape="chain", scratchpad=False),
     IndexHints(of=ParityScratchpad(), num_hints=99),
     IndexHints(of=Addition(), num_hints=99),
     IndexHints(of=Tape(), num_hints=99),

@@ -2,6 +2,7 @@
 
 from longreach.spans import Span
 from longreach.tasks.addition import Addition
+from longreach.tasks.assignment_tree import AssignmentTree
 from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.graph_walk import GraphWalk
@@ -22,6 +23,7 @@ from longreach.tasks.worksheet import Worksheet
 __all__ = [
     "PAD",
     "Addition",
+    "AssignmentTree",
     "Copy",
     "Duplicate",
     "Form",
