@@ -39,6 +39,7 @@ from longreach.tasks import (
     PointerChasing,
     RepeatCopy,
     Reverse,
+    Scan,
     SparseParity,
     Tape,
     Turing,
@@ -95,6 +96,7 @@ TASKS = [
     AssignmentTree(num_names=450, shape="chain", products=True),
     AssignmentTree(num_names=450, scratchpad=False, modulus=5),
     AssignmentTree(num_names=450, shape="chain", scratchpad=False),
+    Scan(),
     IndexHints(of=ParityScratchpad(), num_hints=99),
     IndexHints(of=Addition(), num_hints=99),
     IndexHints(of=Tape(), num_hints=99),
@@ -106,15 +108,15 @@ RULE_TASKS = [task for task in COUPLED_TASKS if task.coupling_by_rule]
 
 POLICIES = [
     Sequential(),
-    RandomStart(max_id=500),
-    Randomized(max_id=500),
-    Pose(max_id=500),
-    Pose(max_id=500, chunks=4),
-    Coupled(max_id=500),
-    Coupled(max_id=500, form="published", relabelling="offset"),
-    Oracle(max_id=500),
-    Predicted(max_id=500),
-    Predicted(max_id=500, form="published", relabelling="skips"),
+    RandomStart(max_id=600),
+    Randomized(max_id=600),
+    Pose(max_id=600),
+    Pose(max_id=600, chunks=4),
+    Coupled(max_id=600),
+    Coupled(max_id=600, form="published", relabelling="offset"),
+    Oracle(max_id=600),
+    Predicted(max_id=600),
+    Predicted(max_id=600, form="published", relabelling="skips"),
 ]
 
 BIASES = [

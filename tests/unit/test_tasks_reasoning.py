@@ -10,7 +10,7 @@ from helpers import answer_of, draw
 from longreach.api import Span, Task
 from longreach.config import build_part
 from longreach.errors import BadInput
-from longreach.tasks import AssignmentTree, Maze, Turing
+from longreach.tasks import AssignmentTree, Maze, Scan, Turing
 
 
 def solved(task: Task, text: str) -> str:
@@ -338,6 +338,83 @@ def test_long_assignments_are_as_right_as_short_ones():
         task = AssignmentTree(num_names=3000, shape=shape)
         sample = draw(task, [1500])
         assert task.solve(sample, 0) == answer_of(sample, 0)
+
+
+@pytest.mark.parametrize(
+    ("command", "actions"),
+    [
+        # the examples of Lake and Baroni
+        ("jump", "JUMP"),
+        ("jump left", "LTURN JUMP"),
+        ("jump around right", "RTURN JUMP RTURN JUMP RTURN JUMP RTURN JUMP"),
+        ("turn left twice", "LTURN LTURN"),
+        ("jump thrice", "JUMP JUMP JUMP"),
+        ("jump opposite left and walk thrice", "LTURN LTURN JUMP WALK WALK WALK"),
+        (
+            "jump opposite left after walk around left",
+            "LTURN WALK LTURN WALK LTURN WALK LTURN WALK LTURN LTURN JUMP",
+        ),
+        # and longer ones
+        ("walk left twice and jump after run", "LTURN WALK LTURN WALK RUN JUMP"),
+        ("look after run and walk and jump after turn around right", "RUN LOOK WALK RTURN RTURN RTURN RTURN JUMP"),
+        ("turn opposite right twice and look", "RTURN RTURN RTURN RTURN LOOK"),
+    ],
+)
+def test_commands_mean_what_they_mean_in_scan(command, actions):
+    assert solved(Scan(), command) == f"{actions} ."
+
+
+def test_coupled_ids_of_a_command_lead_to_its_phrase():
+    task = Scan()
+    prompt = task.prompt(task.parse("look left twice after jump and run"), 7)
+    assert ids_of(task, prompt, "published") == ["1 1 1 0 2 0 3 4 0 2 1 1 1 1 3 0", "0 0 0 0 0 0 0 0 0 1 1 2 3 4 1 0"]
+    assert ids_of(task, prompt, "aligned") == ["1 1 1 0 2 0 3 4 2 1 1 1 1 3 4 0", "0 0 0 0 0 0 0 0 1 1 2 3 4 1 0 0"]
+
+
+def test_phrases_are_uniform_and_no_phrase_is_joined_by_after_twice():
+    task = Scan()
+    sample = draw(task, [5] * 8000)
+    phrases: Counter[str] = Counter()
+    joined: Counter[str] = Counter()
+    for row, size in zip(sample.tokens.tolist(), sample.prompt_tokens.tolist(), strict=True):
+        text = " ".join(task.words(row[: size - 2]))
+        parts = [part.split(" after ") for part in text.split(" and ")]
+        phrases.update(phrase for part in parts for phrase in part)
+        joined[" ".join(str(len(part)) for part in parts)] += 1
+    assert len(phrases) == 102
+    assert sum((count - 40_000 / 102) ** 2 / (40_000 / 102) for count in phrases.values()) < 165  # p = 6e-5
+    # wherever both may stand they are equally likely: 1/2 for each join that does not follow `after`
+    assert len(joined) == 8
+    for parts, count in joined.items():
+        pairs = parts.split().count("2")
+        after_at_end = parts.endswith("2")
+        free = 4 - (pairs - after_at_end)
+        assert abs(count / 8000 - 0.5**free) < 0.02
+
+
+def test_what_is_no_command_is_refused():
+    for bad in (
+        "turn",
+        "walk opposite",
+        "walk twice left",
+        "left walk",
+        "walk and",
+        "walk run",
+        "walk after run after jump",
+        "walk ; run",
+        "around left",
+        "left left",
+        "WALK",
+    ):
+        with pytest.raises(BadInput, match="scan: a prompt is phrases that are joined"):
+            Scan().parse(bad)
+    with pytest.raises(BadInput, match="'fly' is not a token"):
+        Scan().parse("fly left")
+
+
+def test_a_long_command_is_as_right_as_a_short_one():
+    sample = draw(Scan(), [800])
+    assert Scan().solve(sample, 0) == answer_of(sample, 0)
 
 
 def test_settings_that_make_no_sense_are_refused():

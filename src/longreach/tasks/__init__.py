@@ -14,6 +14,7 @@ from longreach.tasks.planted import Planted
 from longreach.tasks.planted_laws import Label, PositionLaw, TokenLaw
 from longreach.tasks.pointer_chasing import PointerChasing
 from longreach.tasks.reverse import Reverse
+from longreach.tasks.scan import Scan
 from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.tape import Tape
 from longreach.tasks.turing import Turing
@@ -41,6 +42,7 @@ __all__ = [
     "RepeatCopy",
     "Reverse",
     "Sample",
+    "Scan",
     "Span",
     "SparseParity",
     "Tape",
