@@ -1,5 +1,6 @@
 """What is particular to machines, mazes, assignments and commands."""
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,7 @@ from helpers import answer_of, draw
 from longreach.api import Span, Task
 from longreach.config import build_part
 from longreach.errors import BadInput
-from longreach.tasks import Maze, Turing
+from longreach.tasks import AssignmentTree, Maze, Scan, Turing
 
 
 def solved(task: Task, text: str) -> str:
@@ -241,12 +242,190 @@ def test_a_long_maze_is_as_right_as_a_short_one():
         Maze(num_names=9).check_length(10)
 
 
+def test_assignments_step_by_step():
+    tree, chain = AssignmentTree(num_names=7), AssignmentTree(num_names=7, shape="chain")
+    sample = draw(tree, [3], seed=1)
+    words = "f = d - g ; d = 5 ; a = b - f ; g = 1 ; b = 3 ; ? a =  a b 3 f d 5 g 1 ; f 4 ; a 9 ."
+    assert tree.words(sample.tokens[0].tolist()) == words.split()
+    given = "1 1 1 1 1 1 2 2 2 2 3 3 3 3 3 3 4 4 4 4 5 5 5 5", "1 2 3 4 5 6 1 2 3 6 1 2 3 4 5 6 1 2 3 6 1 2 3 6"
+    assert ids_of(tree, sample, "published") == [
+        f"{given[0]} 0 0 0 0 3 5 3 1 2 1 4 1 1 1 3 3 3 0",
+        f"{given[1]} 0 0 0 0 3 3 5 3 3 5 3 6 1 4 6 1 4 0",
+    ]
+    assert ids_of(tree, sample, "aligned") == [
+        f"{given[0]} 0 0 0 3 5 3 1 2 1 4 1 1 1 3 3 3 0 0",
+        f"{given[1]} 0 0 0 3 3 5 3 3 5 3 6 1 4 6 1 4 0 0",
+    ]
+    sample = draw(chain, [3], seed=1)
+    words = "f = 7 ; a = b - 8 ; b = f - 3 ; ? a =  a b f 7 ; b 4 ; a 6 ."
+    assert chain.words(sample.tokens[0].tolist()) == words.split()
+    given = "1 1 1 1 2 2 2 2 2 2 3 3 3 3 3 3", "1 2 3 6 1 2 3 4 5 6 1 2 3 4 5 6"
+    assert ids_of(chain, sample, "published") == [
+        f"{given[0]} 0 0 0 0 2 3 1 3 3 3 2 2 2 0",
+        f"{given[1]} 0 0 0 0 3 3 3 6 1 4 6 1 4 0",
+    ]
+    assert ids_of(chain, sample, "aligned") == [
+        f"{given[0]} 0 0 0 2 3 1 3 3 3 2 2 2 0 0",
+        f"{given[1]} 0 0 0 3 3 3 6 1 4 6 1 4 0 0",
+    ]
+    short = AssignmentTree(num_names=7, scratchpad=False)
+    for form in ("published", "aligned"):  # nothing is said of an answer of one token
+        assert ids_of(short, draw(short, [3], seed=1), form)[0].endswith("5 5 5 5 0 0 0 0")
+
+
+def spelled_out(statements: dict[str, str], name: str) -> str:
+    words = (f"({spelled_out(statements, word)})" if word in statements else word for word in statements[name].split())
+    return " ".join(words)
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_assignments_have_the_value_of_the_spelled_out_sum(shape):
+    task = AssignmentTree(num_names=60, shape=shape, products=True, modulus=7)
+    short = AssignmentTree(num_names=60, shape=shape, products=True, modulus=7, scratchpad=False)
+    lengths = [2, 3, 8, 20] * 30
+    sample, last = draw(task, lengths), draw(short, lengths)
+    for row, size in enumerate(sample.prompt_tokens.tolist()):
+        *statements, question = " ".join(task.words(sample.tokens[row, :size].tolist())).split(" ; ")
+        stands_for = dict(statement.split(" = ") for statement in statements)
+        names, expected = question.split()[1], {name: eval(spelled_out(stands_for, name)) % 7 for name in stands_for}
+        answer = task.words(answer_of(sample, row))
+        said = {name: int(value) for name, value in pairwise(answer) if value.isdigit()}
+        assert said == expected
+        assert answer[0] == answer[-3] == names
+        assert short.words(answer_of(last, row)) == [str(expected[names])]
+
+
+def test_assignments_typed_by_people():
+    task = AssignmentTree(num_names=9)
+    assert solved(task, "c=a-b; b=5; a=2; ? c") == "c a 2 b 5 ; c 7 ."
+    assert solved(AssignmentTree(num_names=9, shape="chain"), "b = a + 3 ; a = 2 ; ? b =") == "b a 2 ; b 5 ."
+    assert task.prompt(task.parse("c=a-b; b=5; a=2; ? c"), 1).length.tolist() == [2]
+    for bad in (
+        "c = a - b ; b = 5 ; ? c",  # a is not said
+        "c = a - a ; a = 5 ; ? c",  # used twice
+        "c = a - b ; b = 5 ; a = 1 ; a = 2 ; ? c",  # said twice
+        "c = a - 1 ; a = 5 ; ? c",  # for a chain
+        "a = b - c ; b = 1 ; c = 2 ; ? d",
+        "a = b + c ; b = 1 ; c = a + d ; d = 2 ; ? a",  # in a circle
+        "a = 1 ? a",
+        "a = 1 ;",
+        "a - 1 ; ? a",
+        "? a",
+    ):
+        with pytest.raises(BadInput, match="assignment_tree: a prompt is statements"):
+            task.parse(bad)
+    with pytest.raises(BadInput, match="is not a token"):
+        task.parse("c = a * b ; a = 1 ; b = 2 ; ? c")  # no products here
+    with pytest.raises(BadInput, match=r"in 2..5 .by num_names., got 6"):
+        task.check_length(6)
+
+
+def test_every_tree_of_assignments_is_equally_likely():
+    task = AssignmentTree(num_names=7, modulus=2)
+    sample = draw(task, [4] * 10_000)
+    shapes: Counter[str] = Counter()
+    for row in sample.tokens.tolist():
+        *statements, question = " ".join(task.words(row[:37])).split(" ; ")
+        stands_for = dict(statement.split(" = ") for statement in statements)
+        whole = spelled_out(stands_for, question.split()[1])
+        shapes["".join("1" if character in "01" else character for character in whole if character not in "+- ")] += 1
+    assert len(shapes) == 5  # Catalan
+    assert max(abs(count - 2000) for count in shapes.values()) < 170  # 4.25 standard deviations
+
+
+def test_long_assignments_are_as_right_as_short_ones():
+    for shape in ("chain", "tree"):
+        task = AssignmentTree(num_names=3000, shape=shape)
+        sample = draw(task, [1500])
+        assert task.solve(sample, 0) == answer_of(sample, 0)
+
+
+@pytest.mark.parametrize(
+    ("command", "actions"),
+    [
+        # the examples of Lake and Baroni
+        ("jump", "JUMP"),
+        ("jump left", "LTURN JUMP"),
+        ("jump around right", "RTURN JUMP RTURN JUMP RTURN JUMP RTURN JUMP"),
+        ("turn left twice", "LTURN LTURN"),
+        ("jump thrice", "JUMP JUMP JUMP"),
+        ("jump opposite left and walk thrice", "LTURN LTURN JUMP WALK WALK WALK"),
+        (
+            "jump opposite left after walk around left",
+            "LTURN WALK LTURN WALK LTURN WALK LTURN WALK LTURN LTURN JUMP",
+        ),
+        # and longer ones
+        ("walk left twice and jump after run", "LTURN WALK LTURN WALK RUN JUMP"),
+        ("look after run and walk and jump after turn around right", "RUN LOOK WALK RTURN RTURN RTURN RTURN JUMP"),
+        ("turn opposite right twice and look", "RTURN RTURN RTURN RTURN LOOK"),
+    ],
+)
+def test_commands_mean_what_they_mean_in_scan(command, actions):
+    assert solved(Scan(), command) == f"{actions} ."
+
+
+def test_coupled_ids_of_a_command_lead_to_its_phrase():
+    task = Scan()
+    prompt = task.prompt(task.parse("look left twice after jump and run"), 7)
+    assert ids_of(task, prompt, "published") == ["1 1 1 0 2 0 3 4 0 2 1 1 1 1 3 0", "0 0 0 0 0 0 0 0 0 1 1 2 3 4 1 0"]
+    assert ids_of(task, prompt, "aligned") == ["1 1 1 0 2 0 3 4 2 1 1 1 1 3 4 0", "0 0 0 0 0 0 0 0 1 1 2 3 4 1 0 0"]
+
+
+def test_phrases_are_uniform_and_no_phrase_is_joined_by_after_twice():
+    task = Scan()
+    sample = draw(task, [5] * 8000)
+    phrases: Counter[str] = Counter()
+    joined: Counter[str] = Counter()
+    for row, size in zip(sample.tokens.tolist(), sample.prompt_tokens.tolist(), strict=True):
+        text = " ".join(task.words(row[: size - 2]))
+        parts = [part.split(" after ") for part in text.split(" and ")]
+        phrases.update(phrase for part in parts for phrase in part)
+        joined[" ".join(str(len(part)) for part in parts)] += 1
+    assert len(phrases) == 102
+    assert sum((count - 40_000 / 102) ** 2 / (40_000 / 102) for count in phrases.values()) < 165  # p = 6e-5
+    # wherever both may stand they are equally likely: 1/2 for each join that does not follow `after`
+    assert len(joined) == 8
+    for parts, count in joined.items():
+        pairs = parts.split().count("2")
+        after_at_end = parts.endswith("2")
+        free = 4 - (pairs - after_at_end)
+        assert abs(count / 8000 - 0.5**free) < 0.02
+
+
+def test_what_is_no_command_is_refused():
+    for bad in (
+        "turn",
+        "walk opposite",
+        "walk twice left",
+        "left walk",
+        "walk and",
+        "walk run",
+        "walk after run after jump",
+        "walk ; run",
+        "around left",
+        "left left",
+        "WALK",
+    ):
+        with pytest.raises(BadInput, match="scan: a prompt is phrases that are joined"):
+            Scan().parse(bad)
+    with pytest.raises(BadInput, match="'fly' is not a token"):
+        Scan().parse("fly left")
+
+
+def test_a_long_command_is_as_right_as_a_short_one():
+    sample = draw(Scan(), [800])
+    assert Scan().solve(sample, 0) == answer_of(sample, 0)
+
+
 def test_settings_that_make_no_sense_are_refused():
     for bad, complaint in (
         ({"name": "turing", "states": 0}, "turing.states must be at least 1, got 0"),
         ({"name": "turing", "symbols": 1}, "turing.symbols must be at least 2, got 1"),
         ({"name": "turing", "steps": "0..3"}, "turing.steps must be at least 1, got 0..3"),
         ({"name": "maze", "num_names": 1}, "maze.num_names must be at least 2, got 1"),
+        ({"name": "assignment_tree", "modulus": 1}, "assignment_tree.modulus must be at least 2, got 1"),
+        ({"name": "assignment_tree", "num_names": 2}, "assignment_tree.num_names must be at least 3, got 2"),
+        ({"name": "assignment_tree", "shape": "bush"}, "unknown value 'bush'"),
         ({"name": "turing", "sweep": 1.5}, "turing.sweep must be in 0..1, got 1.5"),
     ):
         with pytest.raises(BadInput, match=complaint):

@@ -3,6 +3,7 @@
 from longreach.spans import Span
 from longreach.tasks.addition import Addition
 from longreach.tasks.automaton import Automaton
+from longreach.tasks.assignment_tree import AssignmentTree
 from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.counting import Count, Counting
@@ -37,6 +38,7 @@ from longreach.tasks.pointer_value_retrieval import PointerValueRetrieval
 from longreach.tasks.recall import AssociativeRecall, Mqmtar
 from longreach.tasks.reverse import Reverse
 from longreach.tasks.sorting import BucketSort, Sort
+from longreach.tasks.scan import Scan
 from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.stack_manipulation import StackManipulation
 from longreach.tasks.subtraction import Subtraction
@@ -53,6 +55,7 @@ __all__ = [
     "AssociativeRecall",
     "Automaton",
     "BucketSort",
+    "AssignmentTree",
     "Copy",
     "Count",
     "Counting",
@@ -94,6 +97,7 @@ __all__ = [
     "Reverse",
     "Sample",
     "Sort",
+    "Scan",
     "Span",
     "SparseParity",
     "StackManipulation",
