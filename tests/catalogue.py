@@ -38,10 +38,10 @@ from longreach.api import (
 )
 from longreach.tasks import (
     Addition,
+    AssignmentTree,
     AssociativeRecall,
     Automaton,
     BucketSort,
-    AssignmentTree,
     Copy,
     Count,
     Counting,
@@ -76,8 +76,8 @@ from longreach.tasks import (
     PointerValueRetrieval,
     RepeatCopy,
     Reverse,
-    Sort,
     Scan,
+    Sort,
     SparseParity,
     StackManipulation,
     Subtraction,

@@ -2,8 +2,8 @@
 
 from longreach.spans import Span
 from longreach.tasks.addition import Addition
-from longreach.tasks.automaton import Automaton
 from longreach.tasks.assignment_tree import AssignmentTree
+from longreach.tasks.automaton import Automaton
 from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.counting import Count, Counting
@@ -37,8 +37,8 @@ from longreach.tasks.pointer_chasing import PointerChasing
 from longreach.tasks.pointer_value_retrieval import PointerValueRetrieval
 from longreach.tasks.recall import AssociativeRecall, Mqmtar
 from longreach.tasks.reverse import Reverse
-from longreach.tasks.sorting import BucketSort, Sort
 from longreach.tasks.scan import Scan
+from longreach.tasks.sorting import BucketSort, Sort
 from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.stack_manipulation import StackManipulation
 from longreach.tasks.subtraction import Subtraction
@@ -52,10 +52,10 @@ from longreach.tasks.worksheet import Worksheet
 __all__ = [
     "PAD",
     "Addition",
+    "AssignmentTree",
     "AssociativeRecall",
     "Automaton",
     "BucketSort",
-    "AssignmentTree",
     "Copy",
     "Count",
     "Counting",
@@ -96,8 +96,8 @@ __all__ = [
     "RepeatCopy",
     "Reverse",
     "Sample",
-    "Sort",
     "Scan",
+    "Sort",
     "Span",
     "SparseParity",
     "StackManipulation",
