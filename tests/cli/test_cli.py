@@ -130,7 +130,7 @@ def test_bad_usage_is_one_line_and_code_2(recipe, capsys, tmp_path):
     _check_fails(capsys, ["report", "nowhere"], 2, "there is no nowhere")
     _check_fails(capsys, ["report", str(tmp_path)], 2, "no finished run")
     _check_fails(capsys, ["report", str(tmp_path), "--x"], 2, "unknown argument '--x'")
-    _check_fails(capsys, ["show", "parity_scratchpd", "--length", "3"], 2, "did you mean parity_scratchpad?")
+    _check_fails(capsys, ["show", "parity_scratchpd", "--length", "3"], 2, "did you mean parity_scratchpad")
     _check_fails(capsys, ["show", "sparse_parity", "--length", "3"], 2, "must be even")
     _check_fails(capsys, ["list", "tsk"], 2, "did you mean task?")
     _check_fails(capsys, ["predict", str(tmp_path), "--prompt", "1"], 2, "is not a run folder")

@@ -28,7 +28,7 @@ def test_a_built_config_survives_being_written_and_read(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"task": "sparse_parit"}, "task: unknown task 'sparse_parit'; did you mean sparse_parity?"),
+        ({"task": "sparse_parit"}, "task: unknown task 'sparse_parit'; did you mean sparse_parity"),
         ({"task": {"name": "sparse_parity", "kk": 3}}, "task.kk: unknown key; did you mean k?"),
         ({"task": {"name": "sparse_parity", "k": "x"}}, "task.k: expected a whole number or a range"),
         ({"task": {"name": "sparse_parity", "k": 0}}, "sparse_parity.k must be at least 1, got 0"),
