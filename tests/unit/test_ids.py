@@ -40,19 +40,16 @@ def _prompt_ids_are_known(task, policy):
     return not isinstance(policy, Predicted) or getattr(task, "query_id", "reserved") == "reserved"
 
 
-PAIRS = [
-    (task, policy)
-    for task in TASKS
-    for policy in POLICIES
-    if (not isinstance(policy, Coupled | Abacus))
-    or (isinstance(policy, Abacus) and any(word[0].isdigit() for word in task.vocabulary))
-    or (
-        isinstance(policy, Coupled)
-        and task.coupling_levels
-        and (task.coupling_by_rule or not policy.needs_rule)
-        and _prompt_ids_are_known(task, policy)
-    )
-]
+def _goes_with(task, policy):
+    if isinstance(policy, Abacus):
+        return any(word[0].isdigit() for word in task.vocabulary)
+    if not isinstance(policy, Coupled):  # those that count do not look at what a task is: some tasks will do
+        return task in TASKS[::12]
+    by_rule = task.coupling_by_rule or not policy.needs_rule
+    return task.coupling_levels and by_rule and _prompt_ids_are_known(task, policy)
+
+
+PAIRS = [(task, policy) for task in TASKS for policy in POLICIES if _goes_with(task, policy)]
 
 
 def test_the_catalogue_has_every_registered_policy():

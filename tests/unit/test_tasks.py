@@ -127,6 +127,7 @@ def test_everything_that_is_listed_matters(task):
         pytest.skip("hints say the same twice: no single token decides")
     sample = draw(task, legal(task, [6] * 60), seed=3)
     listed = task.depends_on(sample).any(1) & (torch.arange(sample.tokens.shape[1]) < sample.prompt_tokens[:, None])
+    shown = 0
     for place in listed.any(0).nonzero()[:, 0].tolist():
         words = sample.tokens[:, place].unique().tolist()
         if len(sample.tokens[listed[:, place], place].unique()) > 1:  # not the same wherever it is needed
@@ -134,6 +135,8 @@ def test_everything_that_is_listed_matters(task):
             others = (other for row in rows for other in _others(task, sample.rows(row, row + 1), place, words))
             first = next(others, None)
             assert first is None or first or any(others)
+            shown += first is not None
+    assert shown  # a solver that refuses every change shows nothing
 
 
 def _others(task: Task, sample: Sample, place: int, words: list[int]) -> Iterator[bool]:
