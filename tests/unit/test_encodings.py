@@ -79,6 +79,20 @@ def test_rope_turns_each_level_with_its_own_frequencies():
     torch.testing.assert_close(first[0, 0, 0, :2], torch.tensor([3.0, 3.0 / 100]).sin())
 
 
+@pytest.mark.parametrize(
+    ("head_dim", "level_sizes", "pairs"),
+    [
+        (32, (0, 0, 5, 0), [4, 4, 4, 4]),
+        (64, (0, 0, 5, 0), [9, 9, 5, 9]),
+        (32, (0, 3), [14, 2]),
+        (16, (0, 2, 0), [3, 2, 3]),
+        (16, (0, 2, 3, 0, 0), [2, 1, 1, 2, 2]),
+    ],
+)
+def test_rope_gives_growing_levels_equal_shares_and_a_bounded_one_the_rest(head_dim, level_sizes, pairs):
+    assert RopeConfig().build(Shape(head_dim, 1, level_sizes, 0)).pairs == pairs
+
+
 def test_sinusoids_are_those_of_the_formula():
     waves = SinusoidalConfig(scale=1.0).build(Shape(4, 1, (0,), 0)).embed(torch.tensor([[[7]]]))
     angles = torch.tensor([7.0, 0.07])

@@ -28,29 +28,29 @@ FLIP = "A a > b A  A b > a A  A [ > [ A  A ] < ] A"
 def test_a_turing_machine_step_by_step():
     task = Turing(states=1)
     sample = draw(task, [3], seed=1)
-    words = "A [ > [ A A ] < ] A A a < b A A b > a A [ b b A b ] # # # ; =  A b > a A ] < ] A a < b ."
+    words = "A [ > [ A A ] < ] A A a < b A A b > a A [ b b A b ] # # # ; =  A b > a A ] < ] A a < b A ."
     assert task.words(sample.tokens[0].tolist()) == words.split()
     rules = "1 1 1 1 1 2 2 2 2 2 3 3 3 3 3 4 4 4 4 4"
     fields = "1 2 3 4 5 1 2 3 4 5 1 2 3 4 5 1 2 3 4 5"
     nothing = "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
     assert ids_of(task, sample, "published") == [
-        f"{nothing} 1 2 3 4 4 5 0 0 0 0 0 4 4 4 4 4 5 5 5 5 4 4 4 0",
-        f"{rules} 0 0 0 0 0 0 0 0 0 0 0 0 0 4 4 4 0 2 2 2 0 3 3 0",
-        f"{fields} 4 4 4 1 4 4 0 0 0 0 0 1 4 3 4 5 4 3 4 5 4 3 4 0",
-        f"{nothing} 0 0 0 0 0 0 1 2 3 4 0 1 0 0 0 2 0 0 0 3 0 0 0 0",
+        f"{nothing} 1 2 3 4 4 5 0 0 0 0 0 4 4 4 4 4 5 5 5 5 4 4 4 4 0",
+        f"{rules} 0 0 0 0 0 0 0 0 0 0 0 0 0 4 4 4 0 2 2 2 0 3 3 3 0",
+        f"{fields} 4 4 4 1 4 4 0 0 0 0 0 1 4 3 4 5 4 3 4 5 4 3 4 5 0",
+        f"{nothing} 0 0 0 0 0 0 1 2 3 4 0 0 1 1 1 1 2 2 2 2 3 3 3 3 0",
     ]
     assert ids_of(task, sample, "aligned") == [
-        f"{nothing} 1 2 3 4 4 5 0 0 0 0 4 4 4 4 4 5 5 5 5 4 4 4 4 0",
-        f"{rules} 0 0 0 0 0 0 0 0 0 0 0 0 4 4 4 0 2 2 2 0 3 3 3 0",
-        f"{fields} 5 5 5 1 5 5 0 0 0 0 1 5 3 4 5 5 3 4 5 5 3 4 5 0",
-        f"{nothing} 0 0 0 0 0 0 1 2 3 4 1 0 0 0 2 0 0 0 3 0 0 0 4 0",
+        f"{nothing} 1 2 3 4 4 5 0 0 0 0 4 4 4 4 4 5 5 5 5 4 4 4 4 3 0",
+        f"{rules} 0 0 0 0 0 0 0 0 0 0 0 0 4 4 4 0 2 2 2 0 3 3 3 0 0",
+        f"{fields} 5 5 5 1 5 5 0 0 0 0 1 5 3 4 5 5 3 4 5 5 3 4 5 5 0",
+        f"{nothing} 0 0 0 0 0 0 1 2 3 4 0 1 1 1 1 2 2 2 2 3 3 3 3 4 0",
     ]
 
 
 def test_a_typed_turing_machine_writes_on_its_tape():
     task = Turing(states=1)
     # at the end it turns, reads what it wrote a moment ago, and finds the end again
-    answer = "A a > b A b > a A ] < ] A a > b A ] < ] ."
+    answer = "A a > b A b > a A ] < ] A a > b A ] < ] A ."
     assert solved(task, f"{FLIP} [ A a b ] # # # # # ;") == answer
     assert task.prompt(task.parse(f"{FLIP} [ A a b ] # # ; ="), 1).length.tolist() == [2]
 
@@ -60,17 +60,19 @@ def test_a_turing_machine_copies_what_it_reads(task):
     """A symbol read is the one written last at that place, all else stands in the rule."""
     sample = draw(task, [6, 9, 15] * 20)
     reads, step = task.reads(sample), task.step(sample)
+    inside = sample.answer & (torch.arange(step.shape[1]) < sample.num_tokens[:, None] - 1)
     for field, column in ((1, 1), (2, 4), (3, 4)):
-        chosen = sample.answer & (step % 4 == field)
+        chosen = inside & (step % 4 == field)
         source = sample.tokens.gather(1, reads[:, :, column].clamp(min=0))
         assert torch.equal(source[chosen], sample.tokens[chosen])
     ids = task.coupling(sample, "aligned")
-    for row, at in (sample.answer & (step % 4 == 1)).nonzero().tolist():
+    for row, at in (inside & (step % 4 == 1)).nonzero().tolist():
         # among the tokens before it that have its cell and its field and are no states, the latest is the one read
         same = (ids[row, :, :at] == ids[row, :, at - 1 : at])[[0, 2]].all(0) & (
             sample.tokens[row, :at] < 9 + task.symbols
         )
         assert int(same.nonzero().max()) == int(reads[row, at, 1])
+        assert int(ids[row, 3, :at][same].max()) == int(ids[row, 3, reads[row, at, 1]])  # and so the latest by its time
 
 
 def test_turing_tables_are_complete_and_uniform_without_sweeps():

@@ -25,26 +25,26 @@ _STATE, _READ, _MOVE, _WRITTEN, _NEXT = 1, 2, 3, 4, 5
 @register("task", "turing")
 @dataclass(frozen=True, kw_only=True)
 class Turing(Worksheet):
-    """Run a Turing machine.  A a > b A  A b > a A  A [ > [ A  A ] < ] A  [ A a b ] # # ; =  ->  A a > b A b > a .
+    """Run a Turing machine.  A a > b A  A b > a A  A [ > [ A  A ] < ] A  [ A a b ] # # ; =  ->  A a > b A b > a A .
 
     `length` counts the cells of the tape between its ends `[` and `]`.  A rule `A a > b B` says: in state A, where an
     a is read, move right, leave a b behind and go to state B.  There is one for every state and symbol, in random
     order.  On the tape the start state stands before the cell where the head starts.  The answer is the trace: every
-    step is written as the rule it follows, without the new state, which begins the next step.  A step needs a mark `#`
-    that says that the machine goes on; `;` ends it.  Rules for the ends lead back onto the tape and leave the ends as
-    they are, so that the head never falls off.
+    step is written as the rule that it follows, and the new state begins the next step.  A mark `#` says that the
+    machine reads once more; `;` ends it.  Rules for the ends lead back onto the tape and leave the ends as they are,
+    so that the head never falls off.
 
-    A symbol written needs the state, the symbol read and the rule's three tokens, and a new state needs a mark
-    besides: 6-sparse.  A symbol read needs one token, the one last written into its cell, in the answer or in the
+    A move needs the state, the symbol read and three tokens of the rule, and so do the symbol written and the new
+    state: 5-sparse.  A symbol read needs its mark and the token last written into its cell, in the answer or in the
     prompt.  *Which* that is depends on all moves so far; they are not counted, since the cell's ID tells it.
 
     Coupling on four levels: the cell; the rule; the field within a rule, which is 4 for the tape, as for a written
-    symbol; and the time, which numbers the marks.  Published: an answer token carries the head's cell, and the rule,
-    field and mark that it was read from.  Aligned: those that the next token is read from.  So a written symbol
-    carries its cell and the next mark, which tells it from older ones in the same cell; and the tape and states, which
-    look for such symbols, have their field, now 5.  No rule gives these IDs during generation.  The task and
-    both couplings are ours, after Hou et al. (2024), where a trace repeats the whole tape in every step, and the
-    predicted position coupling of Golowich et al. (ICML 2025).
+    symbol; and the time, which numbers the marks.  Published: an answer token carries the head's cell, the time,
+    and the rule and field that it was read from.  Aligned: those of the next token.  So all tokens of a step share
+    its cell and its time, and a symbol in a cell that was written twice is the one whose time is nearer; the tape and
+    the states, which look for written symbols, have their field, now 5.  No rule gives these IDs during generation.
+    The task and both couplings are ours, after Hou et al. (2024), where a trace repeats the whole tape in every step,
+    and the predicted position coupling of Golowich et al. (ICML 2025).
     """
 
     states: int = 2
@@ -83,7 +83,7 @@ class Turing(Worksheet):
         return self._tape + length + self._most_steps(length) + 5 + self.max_answer(length)
 
     def max_answer(self, length: int) -> int:
-        return 4 * self._most_steps(length) + 1
+        return 4 * self._most_steps(length) + 2
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         steps = length if self.steps is None else self.steps.draw(draws, "steps")
@@ -101,21 +101,21 @@ class Turing(Worksheet):
             memory.scatter_(1, heads[-1], written.gather(1, rules[-1]))
             heads.append(heads[-1] + 2 * moves.gather(1, rules[-1]) - 1)
             state = following.gather(1, rules[-1])
-        head, rule = torch.cat(heads[:-1], dim=1), torch.cat(rules, dim=1)
+        head, rule = torch.cat(heads, dim=1), torch.cat(rules, dim=1)
 
         order = smallest(draws.bits("order", self._rules), self._rules)  # the rule in each place
         fields = self._spelled(moves, written, following)
         statements = torch.stack([field.gather(1, order) for field in fields], dim=2)
-        trace = torch.stack([field.gather(1, rule) for field in fields[:4]], dim=2)
+        trace = torch.stack([field.gather(1, rule) for field in fields[1:]], dim=2)  # the new state is the next one's
         cells = _FIRST_SYMBOL + tape.gather(1, index - (index > start).long())
-        first_state = trace[:, :1, 0]
+        first_state = fields[0].gather(1, rule[:, :1])
         parts: list[Part] = [(statements.flatten(1), self._tape)]
         parts += [(torch.where(index == start, first_state, cells), length + 3), (_TICK, steps), (_END, 1)]
-        parts += [(_EQUALS, 1), (trace.flatten(1), 4 * steps), (_STOP, 1)]
+        parts += [(_EQUALS, 1), (first_state, 1), (trace.flatten(1), 4 * steps), (_STOP, 1)]
         prompt_tokens = self._tape + length + steps + 5
         hidden = {"head": head, "rule": order.argsort(dim=1).gather(1, rule), "leaning": leaning}
         tokens = join(parts, self.max_tokens(max_length))
-        return build_sample(tokens, length, prompt_tokens, prompt_tokens + 4 * steps + 1, hidden)
+        return build_sample(tokens, length, prompt_tokens, prompt_tokens + 4 * steps + 2, hidden)
 
     def _table(self, leaning: Int[Tensor, "b 1"], draws: Draws) -> tuple[Int[Tensor, "b r"], ...]:
         """Moves (1 is right), symbols written and new states, by the number of the rule."""
@@ -187,7 +187,7 @@ class Turing(Worksheet):
             move, cells[head], following = machine[state, read]
             trace += [state, read, move, cells[head]]
             head, state = head + (1 if move == ">" else -1), following
-        return trace
+        return [*trace, state]
 
     def _machine(self, rules: Sequence[str]) -> dict[tuple[str, str], tuple[str, str, str]]:
         """The rules that are any, by state and symbol read."""
@@ -210,13 +210,12 @@ class Turing(Worksheet):
         return self.vocabulary[-self.states :]
 
     def sparsity(self, length: int) -> int:
-        return 6 if self._most_steps(length) > 1 else 5  # the first state is read from the tape
+        return 5
 
     def reads(self, sample: Sample) -> Int[Tensor, "b t k"]:
         index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)[None]
-        head, length, ends = sample.hidden["head"], sample.length[:, None], sample.prompt_tokens[:, None]
-        start, mark = self._start(sample), self._tape + length + 3
-        step = self.step(sample)
+        head, ends = sample.hidden["head"], sample.prompt_tokens[:, None]
+        start, step = self._start(sample), self.step(sample)
         time, field = step.clamp(min=0) // 4, step % 4 + 1
         stops = index == sample.num_tokens[:, None] - 1
 
@@ -228,39 +227,35 @@ class Turing(Worksheet):
         memory = torch.where(before >= 0, ends + 4 * before + _WRITTEN - 1, cell).gather(1, time.clamp(max=count - 1))
 
         after = torch.where(field == _STATE, _NEXT, field) - 1  # how far behind the state that the rule is chosen by
-        rule = 5 * sample.hidden["rule"].gather(1, ((step - after) // 4).clamp(0, count - 1))
+        rule = 5 * self._at(sample, "rule", (step - after) // 4)
         none = torch.full_like(rule, -1)
-        tick = torch.where(field == _STATE, mark + time, none)
-        of_rule = torch.stack([index - after, index - after + 1, rule, rule + 1, rule + after, tick], dim=2)
-        of_tape = torch.stack([torch.where(time == 0, start, none), memory, none, none, none, tick], dim=2)
-        of_mark = torch.stack([torch.where(stops, none, start), none, none, none, none, tick], dim=2)
-        reads = torch.where((field == _READ)[:, :, None], of_tape, of_rule)
-        reads = torch.where(((step == 0) | stops)[:, :, None], of_mark, reads)
-        return reads.masked_fill(~sample.answer[:, :, None], -1)
+        of_rule = torch.stack([index - after, index - after + 1, rule, rule + 1, rule + after], dim=2)
+        mark = self._tape + sample.length[:, None] + 3 + time
+        of_tape = [mark, torch.where(stops, none, memory), torch.where(time == 0, start, none), none, none]
+        reads = torch.where((field == _READ)[:, :, None], torch.stack(of_tape, dim=2), of_rule)
+        of_start = torch.stack([start.expand_as(none), none, none, none, none], dim=2)
+        return torch.where((step == 0)[:, :, None], of_start, reads).masked_fill(~sample.answer[:, :, None], -1)
 
     def places(self, sample: Sample) -> Int[Tensor, "b g t"]:
         index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)[None]
         start, step = self._start(sample), self.step(sample)
         in_rules, in_tape = (index < self._tape).expand_as(step), self._in_tape(sample)
         marks = self._tape + sample.length[:, None] + 3
-        in_clock = (index >= marks) & (step < -1)
 
         cell = torch.where(in_tape, index - self._tape + 1 - (index > start).long(), 0)
         rule, field = torch.where(in_rules, index // 5 + 1, 0), torch.where(in_rules, index % 5 + 1, 0)
         field = torch.where(in_tape, torch.where(index == start, _STATE, _WRITTEN), field)
-        time = torch.where(in_clock, index - marks + 1, 0)
+        time = torch.where((index >= marks) & (step < -1), index - marks + 1, 0)
         # the first state is read from the tape
         cell = torch.where(step == 0, start - self._tape + 1, cell)
-        field, time = torch.where(step == 0, _STATE, field), torch.where(step == 0, 1, time)
+        field = torch.where(step == 0, _STATE, field)
         if "head" in sample.hidden:
-            at, kind = step.clamp(min=1) // 4, step.clamp(min=1) % 4 + 1
-            used = torch.where(kind == _STATE, at - 1, at).clamp(max=sample.hidden["head"].shape[1] - 1)
-            cell = torch.where(step > 0, sample.hidden["head"].gather(1, used) + 1, cell)
-            read_from = torch.where(kind == _STATE, _NEXT, torch.where(kind == _READ, _WRITTEN, kind))
-            field = torch.where(step > 0, read_from, field)
-            by_rule = sample.hidden["rule"].gather(1, used) + 1
-            rule = torch.where(step > 0, by_rule.masked_fill(kind == _READ, 0), rule)
-            time = torch.where((step > 0) & (kind == _STATE), at + 1, time)
+            number, kind = (step - 1).clamp(min=0) // 4, (step - 1) % 4 + _READ  # a new state ends a step
+            by_rule = (self._at(sample, "rule", number) + 1).masked_fill(kind == _READ, 0)
+            cell = torch.where(step > 0, self._at(sample, "head", number) + 1, cell)
+            rule = torch.where(step > 0, by_rule, rule)
+            field = torch.where(step > 0, torch.where(kind == _READ, _WRITTEN, kind), field)
+            time = torch.where(step > 0, number + 1, time)
         return torch.stack([cell, rule, field, time], dim=1)
 
     def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
@@ -269,13 +264,18 @@ class Turing(Worksheet):
             return ids
         # a written symbol has the field that is read next, the new state's; so has all that is looked for with it
         step = self.step(sample)
-        looks = (step >= 0) & (step % 4 == 0) & (ids[:, 2] == _WRITTEN)
-        kept = self._in_tape(sample) & (ids[:, 2] == _WRITTEN)
-        field = torch.where(looks | kept, _NEXT, ids[:, 2])
+        looks = self._in_tape(sample) | ((step >= 0) & (step % 4 == 0))
+        field = torch.where(looks & (ids[:, 2] == _WRITTEN), _NEXT, ids[:, 2])
         return torch.stack([ids[:, 0], ids[:, 1], field, ids[:, 3]], dim=1)
 
     def prompt_length(self, tokens: Sequence[int]) -> int:
         return list(tokens[self._tape :]).index(_FIRST_SYMBOL + self.symbols + 1) - 2  # up to `]`, less `[` and a state
+
+    @staticmethod
+    def _at(sample: Sample, what: str, time: Int[Tensor, "b t"]) -> Int[Tensor, "b t"]:
+        """The head's cell, or the number of the rule, in a step; both count from 0."""
+        facts = sample.hidden[what]
+        return facts.gather(1, time.clamp(0, facts.shape[1] - 1))
 
     def _most_steps(self, length: int) -> int:
         return length if self.steps is None else self.steps.high

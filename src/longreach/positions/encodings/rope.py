@@ -49,12 +49,20 @@ class RopeConfig(EncodingConfig):
         growing = sum(size == 0 for size in shape.level_sizes)
         bounded = max(1, pairs // 8) if growing else pairs // shape.levels
         rest = pairs - bounded * (shape.levels - growing)
-        if turned == 0 or turned % 2 or rest < growing or (growing and rest % growing):
+        spare = rest % growing if growing else 0  # growing levels get equal shares; a bounded one takes what is left
+        if turned == 0 or turned % 2 or rest < growing or (spare and growing == shape.levels):
             raise BadInput(
                 f"rope turns {turned} of {shape.head_dim} dimensions of a head,"
                 f" which do not split into pairs for {shape.levels} ID level(s)"
             )
+<<<<<<< HEAD
         return [bounded if size else rest // growing for size in shape.level_sizes]
+=======
+        shares = [bounded if size else rest // growing for size in shape.level_sizes]
+        if spare:
+            shares[next(level for level, size in enumerate(shape.level_sizes) if size)] += spare
+        return Rope(shares, self)
+>>>>>>> devD
 
 
 class Rope(Encoding):
