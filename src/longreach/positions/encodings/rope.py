@@ -55,14 +55,10 @@ class RopeConfig(EncodingConfig):
                 f"rope turns {turned} of {shape.head_dim} dimensions of a head,"
                 f" which do not split into pairs for {shape.levels} ID level(s)"
             )
-<<<<<<< HEAD
-        return [bounded if size else rest // growing for size in shape.level_sizes]
-=======
         shares = [bounded if size else rest // growing for size in shape.level_sizes]
         if spare:
             shares[next(level for level, size in enumerate(shape.level_sizes) if size)] += spare
-        return Rope(shares, self)
->>>>>>> devD
+        return shares
 
 
 class Rope(Encoding):
