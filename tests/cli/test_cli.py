@@ -352,8 +352,10 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(recipe, tmp_path):
     assert resume, error
     saved = RunFolder(tmp_path / "out/counting/seed-0")
     reached = list_checkpoints(saved.checkpoints)[-1].step
+    logged = (saved.path / "metrics.jsonl").stat().st_size
     again = subprocess.Popen([*command, "--resume"], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    time.sleep(6)
+    while (saved.path / "metrics.jsonl").stat().st_size <= logged and again.poll() is None:
+        time.sleep(0.05)
     again.send_signal(signal.SIGINT)
     _, error = again.communicate(timeout=60)
     assert f"resuming out/counting/seed-0 at step {reached}" in error

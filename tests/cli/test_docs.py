@@ -3,6 +3,7 @@
 Training is cut to a few steps here; everything else is as printed.
 """
 
+import json
 import re
 import shlex
 import shutil
@@ -103,3 +104,20 @@ def test_every_package_folder_has_its_page():
     for folder in (ROOT / "src" / "longreach").iterdir():
         if (folder / "__init__.py").exists():
             assert f"`{folder.name}/`" in index
+
+
+def test_the_catalogue_of_the_docs_is_what_the_registry_says(capsys):
+    assert main(["list", "--markdown"]) == 0
+    assert capsys.readouterr().out == (ROOT / "docs" / "catalogue.md").read_text()
+
+
+def test_every_entry_of_the_catalogue_says_where_it_comes_from_and_how_fast_it_is(capsys):
+    assert main(["list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    for row in listed["task"]:
+        assert row["tokens_per_second"] >= 2e6, row["name"]
+        assert row["k"], row["name"]
+        assert "->" in row["summary"], row["name"]
+    for kind in ("task", "ids", "encoding", "attention"):
+        for row in listed[kind]:
+            assert row["paper"] == "" or re.search(r"(19|20)\d\d", row["paper"]), row["name"]
