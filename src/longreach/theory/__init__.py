@@ -1,0 +1,80 @@
+"""The theory, as something to compute with: planted tasks, heads of the class, errors, certificates and bounds."""
+
+from longreach.theory.bounds import Bound, local_bound, master_bound, rollout_bound
+from longreach.theory.certificate import Certificate, pair_bound, pair_certificate, phi, spread
+from longreach.theory.chain import ChainHead, Dfa
+from longreach.theory.counterexamples import Oracle, indistinguishable, swamped
+from longreach.theory.coupling import IDENTITY, Coupling, CouplingRule, blocks
+from longreach.theory.coverage import Coverage, coverage, interior_coverage
+from longreach.theory.errors import Estimate, err_exact, err_mc
+from longreach.theory.fit import Fitted, fit_head
+from longreach.theory.heads import Head, SparseHead
+from longreach.theory.laws import ListedPositions, PlantedTask, Positions, TypeLaw, from_task
+from longreach.theory.pairs import PairType, PairTypes, count_pairs, pair_types
+from longreach.theory.rollout import (
+    IdHead,
+    Rollout,
+    TapeHead,
+    Walk,
+    ppc_rollout,
+    schedule_bound,
+    schedule_hit,
+    teacher_forced,
+    walk,
+)
+from longreach.theory.types import AbsoluteTypes, AnchoredTypes, CoupledTypes, GapTypes, LocalTypes, Types
+
+__all__ = [
+    "IDENTITY",
+    "AbsoluteTypes",
+    "AnchoredTypes",
+    "Bound",
+    "Certificate",
+    "ChainHead",
+    "CoupledTypes",
+    "Coupling",
+    "CouplingRule",
+    "Coverage",
+    "Dfa",
+    "Estimate",
+    "Fitted",
+    "GapTypes",
+    "Head",
+    "IdHead",
+    "ListedPositions",
+    "LocalTypes",
+    "Oracle",
+    "PairType",
+    "PairTypes",
+    "PlantedTask",
+    "Positions",
+    "Rollout",
+    "SparseHead",
+    "TapeHead",
+    "TypeLaw",
+    "Types",
+    "Walk",
+    "blocks",
+    "count_pairs",
+    "coverage",
+    "err_exact",
+    "err_mc",
+    "fit_head",
+    "from_task",
+    "indistinguishable",
+    "interior_coverage",
+    "local_bound",
+    "master_bound",
+    "pair_bound",
+    "pair_certificate",
+    "pair_types",
+    "phi",
+    "ppc_rollout",
+    "rollout_bound",
+    "schedule_bound",
+    "schedule_hit",
+    "spread",
+    "swamped",
+    "teacher_forced",
+    "walk",
+]

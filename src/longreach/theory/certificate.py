@@ -1,0 +1,190 @@
+"""A bound U_l on the error of a table head at every length, from sums over the tokens of two sets [ours]."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from longreach.theory.heads import SparseHead, word_mass
+from longreach.theory.laws import PlantedTask, Positions, TypeLaw
+from longreach.theory.pairs import PairTypes, ShiftedPairs, has_formula, pair_types
+from longreach.theory.types import LocalTypes
+from longreach.theory.words import number, power, words
+
+_AT_ONCE = 1 << 21  # pairs of a type and a state, or weights, at a time
+
+
+def phi(head: SparseHead, task: PlantedTask, pairs: PairTypes) -> Float[Tensor, "n"]:
+    """phi(theta) = E[A_S b_S / (A_S* + A_S)] for S != S*, E[b_S*] for S = S*; b_S is 1 - g(X_S)_Y."""
+    check_weights(head, task, pairs)
+    patterns, which = torch.unique(torch.cat([pairs.match, pairs.order], dim=1), dim=0, return_inverse=True)
+    result = torch.empty(len(which), dtype=torch.float64)
+    for index, pattern in enumerate(patterns):
+        match, order = pattern[: task.k], pattern[task.k :]
+        rows = (which == index).nonzero()[:, 0]
+        planted, other, label, law = _states(task, match)
+        wrong = (1 - head.g[other, label]) * law
+        if bool((match >= 0).all()):
+            result[rows] = wrong.sum()
+            continue
+        own = number(words(task.vocab_size, task.k)[planted][:, order], task.vocab_size)
+        for part in torch.split(rows, max(1, _AT_ONCE // len(law))):
+            weight = head.a[pairs.other[part]][:, other]
+            result[part] = (weight / (head.a[pairs.planted[part]][:, own] + weight)) @ wrong
+    return result
+
+
+def pair_bound(head: SparseHead, task: PlantedTask, length: int) -> float:
+    """U_l = sum over theta of E[n_l(theta)] phi(theta), which is at least Err_l."""
+    pairs = pair_types(head.types, task.q_pos, length)
+    return float(pairs.count @ phi(head, task, pairs))
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """U at all lengths.  Away from the ends it is intercept + slope * (number of IDs); without a coupling that number
+    is the length."""
+
+    head: SparseHead
+    task: PlantedTask
+    slope: float
+    intercept: float
+
+    def __call__(self, length: int) -> float:
+        return pair_bound(self.head, self.task, length)
+
+    @property
+    def limit(self) -> float:
+        """Where U goes as the length grows."""
+        return self.intercept if self.slope == 0 else math.inf
+
+    def horizon(self, delta: float) -> float:
+        """The longest length with U <= delta: infinite if there is no longest, 0 if there is none."""
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must be between 0 and 1, got {delta}")
+        if self.limit <= delta:
+            return math.inf
+        types = self.head.types
+        assert isinstance(types, LocalTypes)
+        # from so many IDs on the counts of all pair types grow, and so does U
+        below = _shortest(types, 2 * types.w + types.k * (math.isqrt(types.w) + 1) + 1)
+        if self(below) > delta:
+            shortest = _shortest(types, types.w + 1)
+            return next((length for length in range(below, shortest - 1, -1) if self(length) <= delta), 0)
+        beyond = 2 * below
+        while self(beyond) <= delta:
+            below, beyond = beyond, 2 * beyond
+        while beyond - below > 1:
+            middle = (below + beyond) // 2
+            below, beyond = (middle, beyond) if self(middle) <= delta else (below, middle)
+        return below
+
+
+def pair_certificate(head: SparseHead, task: PlantedTask) -> Certificate:
+    """The certificate of a head with local types, for a task whose positions are drawn by type."""
+    types, law = head.types, task.q_pos
+    if isinstance(types, LocalTypes) and types.anchored and _is_anchored(law, types):
+        # the same sets are before the query at every length
+        return Certificate(head, task, 0.0, pair_bound(head, task, _shortest(types, types.w + 1)))
+    if not has_formula(head.types, task.q_pos):
+        raise ValueError(
+            f"a certificate must have local types under the coupling of q_pos, got {type(head.types).__name__} "
+            f"and {type(task.q_pos).__name__}"
+        )
+    pairs = ShiftedPairs(head.types, task.q_pos)  # type: ignore[arg-type]
+    slope, intercept = pairs.slope(), pairs.intercept()
+    value = phi(head, task, slope)  # the same pair types in both
+    return Certificate(head, task, float(slope.count @ value), float(intercept.count @ value))
+
+
+def spread(head: SparseHead, task: PlantedTask, length: int, max_states: int = 1 << 26) -> float:
+    """1 + R_l = sup of E[D | S*, Z, X_S] / (A_S* + A_S) over A_S b_S > 0: how much mass is elsewhere.
+
+    A token that is not known is a token of its own, whose weights are averages over mu; then the expected D
+    is a D as any other.
+    """
+    check_weights(head, task, pair_types(head.types, task.q_pos, length))
+    vocab_size, mean = task.vocab_size, _with_unknown(head, task)
+    planted, _ = task.q_pos.support(length)
+    subsets, kind = head.types.subsets(length)
+    word = words(vocab_size, task.k)
+    likely = (task.q_voc > 0).nonzero()[:, 0]
+    states = len(planted) * len(likely) * len(subsets) * len(word) * len(subsets)
+    if states > max_states:
+        raise ValueError(f"max_states must be at least {states} at length {length}, got {max_states}")
+
+    own_type, order = head.types.of(planted, length)
+    rows = torch.cartesian_prod(torch.arange(len(planted)), likely)
+    worst = 1.0
+    for part in torch.split(rows, max(1, _AT_ONCE // (len(subsets) * len(word) * length))):
+        place, z = planted[part[:, 0]], part[:, 1]
+        own = head.a[own_type[part[:, 0]], number(word[z].gather(1, order[part[:, 0]]), vocab_size)]
+        line = torch.full((len(part), length), vocab_size).scatter_(1, place, word[z])
+        seen = line[:, subsets][:, :, None, :]  # by row, set, word and token of the word
+        possible = torch.where(seen < vocab_size, seen == word, task.mu[word] > 0).all(3)
+        wrong = head.a[kind] * (1 - head.g[:, task.g_star[z]]).T[:, None]
+        row, which, content = ((wrong > 0) & possible).nonzero(as_tuple=True)
+        if not len(row):
+            continue
+        lines = line[row].scatter(1, subsets[which], word[content])
+        expected = word_mass(head.types, mean, vocab_size + 1, lines).sum(1)
+        is_own = (subsets[which].sort(1).values == place[row].sort(1).values).all(1)
+        base = own[row] + torch.where(is_own, 0.0, head.a[kind[which], content])
+        worst = max(worst, float((expected / base).max()))
+    return worst
+
+
+def check_weights(head: SparseHead, task: PlantedTask, pairs: PairTypes) -> None:
+    """Planted sets must carry weight (assumption A0): otherwise there may be no mass at all."""
+    if (head.types.k, head.vocab_size, head.g.shape[1]) != (task.k, task.vocab_size, task.num_classes):
+        raise ValueError(
+            f"a head must have the task's k={task.k}, {task.vocab_size} tokens and {task.num_classes} classes, "
+            f"got k={head.types.k}, {head.vocab_size} tokens and {head.g.shape[1]} classes"
+        )
+    word = words(task.vocab_size, task.k)[task.q_voc > 0]
+    own = torch.unique(torch.cat([pairs.planted[:, None], pairs.order], dim=1), dim=0)
+    weights = head.a[own[:, :1], number(word[:, own[:, 1:]], task.vocab_size).T]
+    if not bool((weights > 0).all()):
+        kind = int(own[(weights <= 0).any(1).nonzero()[0, 0], 0])
+        raise ValueError(f"a must be positive at planted types and words, got 0 at type {kind}")
+
+
+def _is_anchored(law: Positions, types: LocalTypes) -> bool:
+    """Whether planted sets are always before the query as these types see it."""
+    if not (isinstance(law, TypeLaw) and isinstance(law.types, LocalTypes)):
+        return False
+    return law.types.anchored and law.types.rule == types.rule
+
+
+def _shortest(types: LocalTypes, num_ids: int) -> int:
+    """The shortest length with so many IDs."""
+    length = num_ids * types.rule.multiplicity
+    while types.rule.at(length).num_ids < num_ids:
+        length += 1
+    return length
+
+
+def _states(task: PlantedTask, match: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """All words at S* and S with their label and probability, where S shares the tokens `match` says."""
+    likely = (task.q_voc > 0).nonzero()[:, 0]
+    tokens = words(task.vocab_size, task.k)
+    fresh = int((match < 0).sum())
+    fresh_law = power(task.mu, fresh)
+    possible = (fresh_law > 0).nonzero()[:, 0]
+    planted, rest = likely.repeat_interleave(len(possible)), possible.repeat(len(likely))
+    other = torch.empty(len(planted), task.k, dtype=torch.long)
+    other[:, match >= 0] = tokens[planted][:, match[match >= 0]]
+    other[:, match < 0] = words(task.vocab_size, fresh)[rest]
+    law = task.q_voc[planted] * fresh_law[rest]
+    return planted, number(other, task.vocab_size), task.g_star[planted], law
+
+
+def _with_unknown(head: SparseHead, task: PlantedTask) -> Float[Tensor, "t n"]:
+    """The weights over a vocabulary with one more token, which stands for one drawn from mu."""
+    table = head.a.view(-1, *[task.vocab_size] * task.k)
+    for axis in range(1, task.k + 1):
+        mean = torch.tensordot(table, task.mu, dims=([axis], [0])).unsqueeze(axis)
+        table = torch.cat([table, mean], dim=axis)
+    return table.flatten(1)

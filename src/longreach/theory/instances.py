@@ -1,0 +1,75 @@
+"""Planted tasks and heads to try the theory on: parity of marked tokens, and random ones."""
+
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional as F
+
+from longreach.seeding import stream
+from longreach.theory.heads import SparseHead
+from longreach.theory.laws import PlantedTask, TypeLaw
+from longreach.theory.types import AnchoredTypes, GapTypes, LocalTypes
+from longreach.theory.words import power, words
+
+
+def parity_task(k: int, w: int, rho: float = 0.0) -> PlantedTask:
+    """Parity of k planted tokens, each 1 or 2, at uniform gaps of span at most w; elsewhere stands 0, or with
+    probability rho a look-alike, 1 or 2."""
+    if not 0 <= rho < 1:
+        raise ValueError(f"rho must be from 0 to below 1, got {rho}")
+    signal = torch.tensor([0.0, 0.5, 0.5], dtype=torch.float64)
+    mu = torch.tensor([1 - rho, rho / 2, rho / 2], dtype=torch.float64)
+    return PlantedTask(k, 3, TypeLaw.uniform(GapTypes(k, w)), power(signal, k), mu, words(3, k).sum(1) % 2, 2)
+
+
+def margin_head(types: LocalTypes, margin: float, decided: bool = False) -> SparseHead:
+    """For `parity_task`: weight 1 where all tokens are signals and e^-margin elsewhere, for all types.
+
+    Where they are not all signals the prediction is a half each, or if `decided` the parity just the same.
+    With an infinite margin the loss is 0 as long as there are no look-alikes.
+    """
+    word = words(3, types.k)
+    signal = (word > 0).all(1)
+    weight = torch.where(signal, 1.0, torch.tensor(-margin, dtype=torch.float64).exp())
+    g = F.one_hot(word.sum(1) % 2, 2).double()
+    if not decided:
+        g[~signal] = 0.5
+    return SparseHead(types, weight.repeat(types.num_types(0), 1), g)
+
+
+class Instance(NamedTuple):
+    task: PlantedTask
+    head: SparseHead
+    short: int
+    long: int
+
+
+def random_instance(index: int) -> Instance:
+    """Laws, labels and weights drawn at random, small enough for exact errors; k = 1, 2, 3 in turn, every fifth
+    anchored.
+
+    Weights are e^-(margin * uniform) with a margin of up to 12.  Predictions are the label but for a share of
+    up to 1/10, often far less, that is random: were they random altogether, every bound would be vacuous.
+    """
+    draws = stream(index, "theory instance", torch.arange(1))
+
+    def law(name: str, *shape: int) -> torch.Tensor:
+        """Uniform over all laws: exponential variables over their sum."""
+        sticks = -draws.uniform(name, torch.Size(shape).numel()).view(shape).clamp(min=1e-12).log()
+        return sticks / sticks.sum(-1, keepdim=True)
+
+    k = 1 + index % 3
+    w = k - 1 + int(draws.below("w", 4 - k, 1))
+    types: LocalTypes = AnchoredTypes(k, w) if index % 5 == 4 else GapTypes(k, w)
+    short = w + 2 if types.anchored else max(3 * w + 1, w + min(k * k, 2 * w + 1) + 1)
+    long = short + 1 + int(draws.below("long", 2, 1))
+    vocab_size = 3 if long <= 8 and k < 3 else 2
+    num_types, num_words = len(types.shapes), vocab_size**k
+    g_star = draws.below("g_star", 2, num_words)[0]
+    q_pos = TypeLaw(types, law("q_pos", num_types))
+    task = PlantedTask(k, vocab_size, q_pos, law("q_voc", num_words), law("mu", vocab_size), g_star, 2)
+    margin = 12 * float(draws.uniform("margin", 1))
+    a = (-margin * draws.uniform("a", num_types * num_words).view(num_types, num_words)).exp()
+    noise = 10 ** -(1 + 6 * float(draws.uniform("noise", 1)))
+    g = (1 - noise) * F.one_hot(g_star, 2).double() + noise * law("g", num_words, 2)
+    return Instance(task, SparseHead(types, a, g), short, long)
