@@ -1,6 +1,7 @@
 """A bound U_l on the error of a table head at every length, from sums over the tokens of two sets [ours]."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from longreach.theory.heads import SparseHead, word_mass
 from longreach.theory.laws import PlantedTask, Positions, TypeLaw
-from longreach.theory.pairs import PairTypes, ShiftedPairs, has_formula, pair_types
+from longreach.theory.pairs import PairTypes, ShiftedPairs, count_pairs, has_formula, pair_types
 from longreach.theory.types import LocalTypes
 from longreach.theory.words import number, power, words
 
@@ -38,6 +39,7 @@ def phi(head: SparseHead, task: PlantedTask, pairs: PairTypes) -> Float[Tensor, 
 
 def pair_bound(head: SparseHead, task: PlantedTask, length: int) -> float:
     """U_l = sum over theta of E[n_l(theta)] phi(theta), which is at least Err_l."""
+    check_head(head, task)
     pairs = pair_types(head.types, task.q_pos, length)
     return float(pairs.count @ phi(head, task, pairs))
 
@@ -47,27 +49,29 @@ class Certificate:
     """U at all lengths.  Away from the ends it is intercept + slope * (number of IDs); without a coupling that number
     is the length."""
 
-    head: SparseHead
-    task: PlantedTask
+    types: LocalTypes
+    counts: Callable[[int], Float[Tensor, "n"]]
+    """E[n(theta)] at a length."""
+    value: Float[Tensor, "n"]
+    """phi(theta)."""
     slope: float
     intercept: float
 
     def __call__(self, length: int) -> float:
-        return pair_bound(self.head, self.task, length)
+        return float(self.counts(length) @ self.value)
 
     @property
     def limit(self) -> float:
         """Where U goes as the length grows."""
         return self.intercept if self.slope == 0 else math.inf
 
-    def horizon(self, delta: float) -> float:
+    def horizon(self, delta: float) -> int | float:
         """The longest length with U <= delta: infinite if there is no longest, 0 if there is none."""
         if not 0 < delta < 1:
             raise ValueError(f"delta must be between 0 and 1, got {delta}")
         if self.limit <= delta:
             return math.inf
-        types = self.head.types
-        assert isinstance(types, LocalTypes)
+        types = self.types
         # from so many IDs on the counts of all pair types grow, and so does U
         below = _shortest(types, 2 * types.w + types.k * (math.isqrt(types.w) + 1) + 1)
         if self(below) > delta:
@@ -84,19 +88,32 @@ class Certificate:
 
 def pair_certificate(head: SparseHead, task: PlantedTask) -> Certificate:
     """The certificate of a head with local types, for a task whose positions are drawn by type."""
+    check_head(head, task)
     types, law = head.types, task.q_pos
     if isinstance(types, LocalTypes) and types.anchored and _is_anchored(law, types):
         # the same sets are before the query at every length
-        return Certificate(head, task, 0.0, pair_bound(head, task, _shortest(types, types.w + 1)))
-    if not has_formula(head.types, task.q_pos):
-        raise ValueError(
-            f"a certificate must have local types under the coupling of q_pos, got {type(head.types).__name__} "
-            f"and {type(task.q_pos).__name__}"
+        same = count_pairs(types, law, _shortest(types, types.w + 1))
+        value = phi(head, task, same)
+        return Certificate(
+            types, lambda length: count_pairs(types, law, length).count, value, 0.0, float(same.count @ value)
         )
-    pairs = ShiftedPairs(head.types, task.q_pos)  # type: ignore[arg-type]
+    if not has_formula(types, law):
+        raise ValueError(
+            f"a certificate must have local types under the coupling of q_pos, got {type(types).__name__} "
+            f"and {type(law).__name__}"
+        )
+    assert isinstance(types, LocalTypes)
+    assert isinstance(law, TypeLaw)
+    pairs = ShiftedPairs(types, law)
     slope, intercept = pairs.slope(), pairs.intercept()
-    value = phi(head, task, slope)  # the same pair types in both
-    return Certificate(head, task, float(slope.count @ value), float(intercept.count @ value))
+    value = phi(head, task, slope)  # the same pair types in both, and at every length
+    return Certificate(
+        types,
+        lambda length: pairs.counted(length).count,
+        value,
+        float(slope.count @ value),
+        float(intercept.count @ value),
+    )
 
 
 def spread(head: SparseHead, task: PlantedTask, length: int, max_states: int = 1 << 26) -> float:
@@ -105,6 +122,7 @@ def spread(head: SparseHead, task: PlantedTask, length: int, max_states: int = 1
     A token that is not known is a token of its own, whose weights are averages over mu; then the expected D
     is a D as any other.
     """
+    check_head(head, task)
     check_weights(head, task, pair_types(head.types, task.q_pos, length))
     vocab_size, mean = task.vocab_size, _with_unknown(head, task)
     planted, _ = task.q_pos.support(length)
@@ -136,13 +154,17 @@ def spread(head: SparseHead, task: PlantedTask, length: int, max_states: int = 1
     return worst
 
 
-def check_weights(head: SparseHead, task: PlantedTask, pairs: PairTypes) -> None:
-    """Planted sets must carry weight (assumption A0): otherwise there may be no mass at all."""
+def check_head(head: SparseHead, task: PlantedTask) -> None:
+    """A head must read what the task shows."""
     if (head.types.k, head.vocab_size, head.g.shape[1]) != (task.k, task.vocab_size, task.num_classes):
         raise ValueError(
             f"a head must have the task's k={task.k}, {task.vocab_size} tokens and {task.num_classes} classes, "
             f"got k={head.types.k}, {head.vocab_size} tokens and {head.g.shape[1]} classes"
         )
+
+
+def check_weights(head: SparseHead, task: PlantedTask, pairs: PairTypes) -> None:
+    """Planted sets must carry weight (assumption A0): otherwise there may be no mass at all."""
     word = words(task.vocab_size, task.k)[task.q_voc > 0]
     own = torch.unique(torch.cat([pairs.planted[:, None], pairs.order], dim=1), dim=0)
     weights = head.a[own[:, :1], number(word[:, own[:, 1:]], task.vocab_size).T]

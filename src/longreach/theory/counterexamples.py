@@ -57,11 +57,15 @@ def indistinguishable(p: int, trained: int) -> tuple[PlantedTask, PlantedTask]:
 def swamped(head: SparseHead, trained: int, extra: float, reach: int) -> SparseHead:
     """A head of gap types with the weight `extra` on every set of span from `trained` to `reach`, whatever is there.
 
+    `reach` is below the length, since sets must fit into it.
+
     No length up to `trained` shows the difference; beyond it the new sets take over as `extra` grows.  A class
     that allows them needs more than data: locality of the class is what forbids them.
     """
-    if not isinstance(head.types, GapTypes) or not head.types.w < trained <= reach:
-        raise ValueError(f"trained must be from w + 1 to reach={reach} for a head of gap types, got {trained}")
+    if not isinstance(head.types, GapTypes):
+        raise ValueError(f"types must be gap types, got {type(head.types).__name__}")
+    if trained <= head.types.w or reach < head.types.w:
+        raise ValueError(f"trained must be above w={head.types.w} and reach not below it, got {trained} and {reach}")
     if extra < 0:
         raise ValueError(f"extra must not be negative, got {extra}")
     wide = GapTypes(head.types.k, reach)

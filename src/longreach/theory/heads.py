@@ -45,7 +45,7 @@ class SparseHead(Head):
     types: Types
     a: Float[Tensor, "t n"]
     """Weights, by type and by the number of the word."""
-    g: Float[Tensor, "n c"]
+    g: Float[Tensor, "m c"]
     """A law over the classes for each word."""
 
     def __post_init__(self) -> None:

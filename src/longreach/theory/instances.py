@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from longreach.seeding import stream
@@ -48,28 +49,42 @@ def random_instance(index: int) -> Instance:
     """Laws, labels and weights drawn at random, small enough for exact errors; k = 1, 2, 3 in turn, every fifth
     anchored.
 
-    Weights are e^-(margin * uniform) with a margin of up to 12.  Predictions are the label but for a share of
-    up to 1/10, often far less, that is random: were they random altogether, every bound would be vacuous.
+    Most background is one token.  A third of the words may be planted, those with least of this token, and both
+    labels occur among them.  The head gives planted words weights from a half to 1, all others from e^-margin to
+    e^-margin/2 with a margin of up to 16, and predicts the label but for a share of up to 1/10 that is random.
+    Were all this uniformly random, errors would be large and nearly every bound vacuous.
     """
     draws = stream(index, "theory instance", torch.arange(1))
 
-    def law(name: str, *shape: int) -> torch.Tensor:
+    def uniform(name: str, *shape: int) -> Tensor:
+        return draws.uniform(name, torch.Size(shape).numel()).view(shape)
+
+    def law(name: str, *shape: int) -> Tensor:
         """Uniform over all laws: exponential variables over their sum."""
-        sticks = -draws.uniform(name, torch.Size(shape).numel()).view(shape).clamp(min=1e-12).log()
+        sticks = -uniform(name, *shape).clamp(min=1e-12).log()
         return sticks / sticks.sum(-1, keepdim=True)
 
     k = 1 + index % 3
     w = k - 1 + int(draws.below("w", 4 - k, 1))
     types: LocalTypes = AnchoredTypes(k, w) if index % 5 == 4 else GapTypes(k, w)
-    short = w + 2 if types.anchored else max(3 * w + 1, w + min(k * k, 2 * w + 1) + 1)
+    least = w + 2 if types.anchored else max(3 * w + 1, w + min(k * k, 2 * w + 1) + 1)
+    short = least + int(draws.below("short", 3, 1))
     long = short + 1 + int(draws.below("long", 2, 1))
-    vocab_size = 3 if long <= 8 and k < 3 else 2
+    vocab_size = 2 if long > 9 else 3
     num_types, num_words = len(types.shapes), vocab_size**k
-    g_star = draws.below("g_star", 2, num_words)[0]
-    q_pos = TypeLaw(types, law("q_pos", num_types))
-    task = PlantedTask(k, vocab_size, q_pos, law("q_voc", num_words), law("mu", vocab_size), g_star, 2)
-    margin = 12 * float(draws.uniform("margin", 1))
-    a = (-margin * draws.uniform("a", num_types * num_words).view(num_types, num_words)).exp()
+    common = int(draws.below("common", vocab_size, 1))
+    familiar = (words(vocab_size, k) == common).sum(1) + draws.uniform("planted", num_words)[0]
+    place = familiar.argsort().argsort()
+    planted = place < max(2, num_words // 3)
+    g_star = place % 2
+    q_voc = law("q_voc", num_words) * planted
+    rho = 10 ** -(0.5 + 2.5 * float(draws.uniform("rho", 1)))
+    mu = rho * law("mu", vocab_size)
+    mu[common] += 1 - rho
+    task = PlantedTask(k, vocab_size, TypeLaw(types, law("q_pos", num_types)), q_voc / q_voc.sum(), mu, g_star, 2)
+    margin = 16 * float(draws.uniform("margin", 1))
+    share = uniform("a", num_types, num_words)
+    a = torch.where(planted, 0.5 + share / 2, (-margin * (0.5 + share / 2)).exp())
     noise = 10 ** -(1 + 6 * float(draws.uniform("noise", 1)))
     g = (1 - noise) * F.one_hot(g_star, 2).double() + noise * law("g", num_words, 2)
     return Instance(task, SparseHead(types, a, g), short, long)

@@ -175,7 +175,7 @@ def _positions(law: PositionLaw, k: int) -> Positions:
     raise ValueError(f"a position law must be uniform, window or gaps to become a table, got {type(law).__name__}")
 
 
-def _alike(rows: Int[Tensor, "n k"]) -> Support:
+def _alike(rows: Int[Tensor, "m k"]) -> Support:
     """The uniform law over rows, some of which may be equal."""
     positions, counts = torch.unique(rows, dim=0, return_counts=True)
     return positions, counts / counts.sum(dtype=torch.float64)

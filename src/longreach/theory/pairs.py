@@ -132,14 +132,18 @@ class ShiftedPairs:
         self.right = (self.shift + types.spans[self.other] - self.spans[self.row]).clamp(min=0)
 
     def at(self, length: int) -> PairTypes:
-        """With the counts at a length."""
+        """Those at a length."""
+        return self.counted(length).merged()
+
+    def counted(self, length: int) -> PairTypes:
+        """With the counts at a length, in the order of `slope` and `intercept`."""
         self.types.check_length(length)
         self.placed.check_length(length)
         num_ids = self.types.rule.at(length).num_ids
         places, room = self._places(num_ids), self._room(num_ids)
         near = room / places[self.row] * self.probability[self.row]
         far = (places[:, None] * (num_ids - self.types.spans) - self._summed(room)) / places[:, None]
-        return self._with_counts(near, far * self.probability[:, None]).merged()
+        return self._with_counts(near, far * self.probability[:, None])
 
     def slope(self) -> PairTypes:
         """With the counts per ID, of very many."""

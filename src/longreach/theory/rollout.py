@@ -131,7 +131,7 @@ def schedule_hit(steps: int, w: int) -> float:
         raise ValueError(f"steps must be at least 1 and w at least 0, got {steps} and {w}")
     # the head is at even distances only, or at odd ones: w + 1 of its places fit into a window, best in the middle
     lowest = max(0, (steps - w) // 2)
-    return sum(comb(steps, rights) for rights in range(lowest, min(steps, lowest + w) + 1)) / 2**steps
+    return sum(comb(steps, rights) for rights in range(lowest, min(steps, lowest + w) + 1)) / (1 << steps)
 
 
 def schedule_bound(steps: int, w: int) -> float:
