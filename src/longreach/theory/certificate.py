@@ -10,7 +10,7 @@ from torch import Tensor
 
 from longreach.theory.heads import SparseHead, word_mass
 from longreach.theory.laws import PlantedTask, Positions, TypeLaw
-from longreach.theory.pairs import PairTypes, ShiftedPairs, count_pairs, has_formula, pair_types
+from longreach.theory.pairs import PairTypes, count_pairs, pair_types, shifted_pairs
 from longreach.theory.types import LocalTypes
 from longreach.theory.words import number, power, words
 
@@ -97,14 +97,12 @@ def pair_certificate(head: SparseHead, task: PlantedTask) -> Certificate:
         return Certificate(
             types, lambda length: count_pairs(types, law, length).count, value, 0.0, float(same.count @ value)
         )
-    if not has_formula(types, law):
+    pairs = shifted_pairs(types, law)
+    if pairs is None or not isinstance(types, LocalTypes):
         raise ValueError(
             f"a certificate must have local types under the coupling of q_pos, got {type(types).__name__} "
             f"and {type(law).__name__}"
         )
-    assert isinstance(types, LocalTypes)
-    assert isinstance(law, TypeLaw)
-    pairs = ShiftedPairs(types, law)
     slope, intercept = pairs.slope(), pairs.intercept()
     value = phi(head, task, slope)  # the same pair types in both, and at every length
     return Certificate(

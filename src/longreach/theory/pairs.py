@@ -61,16 +61,17 @@ class PairTypes:
 
 def pair_types(types: Types, q_pos: Positions, length: int) -> PairTypes:
     """All pair types at a length, by formula where there is one."""
-    if has_formula(types, q_pos):
-        return ShiftedPairs(types, q_pos).at(length)  # type: ignore[arg-type]
-    return count_pairs(types, q_pos, length)
+    formula = shifted_pairs(types, q_pos)
+    return count_pairs(types, q_pos, length) if formula is None else formula.at(length)
 
 
-def has_formula(types: Types, q_pos: Positions) -> bool:
-    """Whether both are local under the same coupling, and the head's types are free to be anywhere."""
+def shifted_pairs(types: Types, q_pos: Positions) -> "ShiftedPairs | None":
+    """The formula, if both are local under the same coupling and the head's types are free to be anywhere."""
     if not (isinstance(types, LocalTypes) and isinstance(q_pos, TypeLaw) and isinstance(q_pos.types, LocalTypes)):
-        return False
-    return types.rule == q_pos.types.rule and not types.anchored
+        return None
+    if types.anchored or types.rule != q_pos.types.rule:
+        return None
+    return ShiftedPairs(types, q_pos.types, q_pos.probabilities)
 
 
 def count_pairs(types: Types, q_pos: Positions, length: int) -> PairTypes:
@@ -102,15 +103,13 @@ class ShiftedPairs:
     count is the share of places of S* that have this room; all other S of the type share nothing with S*.
     """
 
-    def __init__(self, types: LocalTypes, law: TypeLaw) -> None:
-        placed = law.types
-        assert isinstance(placed, LocalTypes)
+    def __init__(self, types: LocalTypes, placed: LocalTypes, law: Float[Tensor, "p"]) -> None:
         m = types.rule.multiplicity
-        likely = law.probabilities.nonzero()[:, 0]
+        likely = law.nonzero()[:, 0]
         cells = placed.shapes[likely]
         first = cells[:, :1] // m * m
         self.types, self.placed = types, placed
-        self.probability = law.probabilities[likely]
+        self.probability = law[likely]
         self.planted = types.of_cells(cells, 0)
         _check_inside(self.planted, cells)
         self.spans = placed.spans[likely]
