@@ -374,3 +374,46 @@ def test_a_class_of_yours_is_named_by_its_path(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["show", "mine.Mine", "--length", "3", "--task.shift", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["task"] == "mine.Mine"
+
+
+def test_the_figures_of_the_theory_are_computed_and_drawn(tmp_path, capsys):
+    assert main(["theory", "reproduce", "--only", "fixed_schedules,rollouts", "--out", str(tmp_path / "theory")]) == 0
+    printed = capsys.readouterr().out
+    assert "fixed ID within 2 cells" in printed
+    assert "<= 0.757" in printed  # 3 sqrt(2 / (10 pi))
+    assert {path.name for path in (tmp_path / "theory").iterdir()} == {
+        "fixed_schedules.csv",
+        "rollouts.csv",
+        "rollouts.png",
+        "figures.json",
+    }
+    rows = json.loads((tmp_path / "theory" / "figures.json").read_text())
+    assert [row["moves"] for row in rows["fixed_schedules"]] == [10, 100, 1000, 10_000]
+    assert main(["theory", "reproduce", "--only", "rollout"]) == 2
+    assert "did you mean rollouts?" in capsys.readouterr().err
+
+
+def test_samplers_are_timed(tmp_path, capsys):
+    command = ["bench", "tasks", "--only", "copy,addition", "--repeats", "2", "--batch", "8", "--device", "cpu"]
+    assert main([*command, "--out", str(tmp_path / "speeds.json"), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts == json.loads((tmp_path / "speeds.json").read_text())
+    assert [row["task"] for row in facts["rows"]] == ["copy", "addition"]
+    for row in facts["rows"]:
+        assert 90 <= row["tokens"] <= 100
+        assert 0 < row["slowest"] <= row["tokens_per_second"] <= row["fastest"]
+    assert main(["bench", "tasks", "--only", "copi"]) == 2
+    assert "did you mean copy" in capsys.readouterr().err
+    assert main(["bench", "tasks", "--repeats", "0"]) == 2
+
+
+def test_an_encoding_is_exchanged_for_a_test(recipe, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["run", recipe, "--out", str(out), "--only", "counting", "--device", "cpu"]) == 0
+    capsys.readouterr()
+    command = ["eval", str(out), "--lengths", "4", "--samples", "8", "--json", "--device", "cpu"]
+    assert main([*command, "--encoding", "{name: rerope, window: 3}"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["test_ids"] for row in rows} == {"encoded by rerope window 3"}
+    assert main([*command, "--encoding", "learned"]) == 2
+    assert "learned" in capsys.readouterr().err
