@@ -380,7 +380,7 @@ def test_the_figures_of_the_theory_are_computed_and_drawn(tmp_path, capsys):
     assert main(["theory", "reproduce", "--only", "fixed_schedules,rollouts", "--out", str(tmp_path / "theory")]) == 0
     printed = capsys.readouterr().out
     assert "fixed ID within 2 cells" in printed
-    assert "<= 0.757" in printed  # 3 sqrt(2 / (10 pi))
+    assert "bound 0.7569" in printed  # 3 sqrt(2 / (10 pi))
     assert {path.name for path in (tmp_path / "theory").iterdir()} == {
         "fixed_schedules.csv",
         "rollouts.csv",

@@ -98,7 +98,7 @@ def wrong_rollouts(figure: Figure, rows: list[Row]) -> None:
     panel = figure.subplots()
     steps = [row["steps"] for row in rows]
     panel.plot(steps, [float(row["ours"]) for row in rows], "o-", label="wrong rollouts")
-    panel.plot(steps, [float(str(row["written"]).removeprefix("<= ")) for row in rows], "--", label="theorem 3")
+    panel.plot(steps, [float(row["bound"]) for row in rows], "--", label="theorem 3")
     panel.set(xscale="log", yscale="log", xlabel="steps", ylabel="share wrong", title="a tape, IDs predicted")
     panel.legend(fontsize=8)
 
