@@ -390,7 +390,7 @@ def test_the_figures_of_the_theory_are_computed_and_drawn(tmp_path, capsys):
     rows = json.loads((tmp_path / "theory" / "figures.json").read_text())
     assert [row["moves"] for row in rows["fixed_schedules"]] == [10, 100, 1000, 10_000]
     assert main(["theory", "reproduce", "--only", "rollout"]) == 2
-    assert "did you mean rollouts?" in capsys.readouterr().err
+    assert "did you mean rollouts" in capsys.readouterr().err
 
 
 def test_samplers_are_timed(tmp_path, capsys):
