@@ -90,6 +90,7 @@ def digit_sums(figure: Figure, rows: list[Row]) -> None:
         panel.plot([row["length"] for row in own], [max(float(row["ours"]), 1e-5) for row in own], "o-", label=name)
     panel.axvspan(14, 24, color="grey", alpha=0.15, label="trained")
     panel.set(xscale="log", yscale="log", xlabel="length", ylabel="error", title="sum of two last digits")
+    _ticks(panel, sorted({int(row["length"]) for row in rows}))
     panel.legend(fontsize=8)
 
 
@@ -100,7 +101,14 @@ def wrong_rollouts(figure: Figure, rows: list[Row]) -> None:
     panel.plot(steps, [float(row["ours"]) for row in rows], "o-", label="wrong rollouts")
     panel.plot(steps, [float(row["bound"]) for row in rows], "--", label="theorem 3")
     panel.set(xscale="log", yscale="log", xlabel="steps", ylabel="share wrong", title="a tape, IDs predicted")
+    _ticks(panel, [int(step) for step in steps])
     panel.legend(fontsize=8)
+
+
+def _ticks(panel: Any, values: list[int]) -> None:
+    """These and no others: on a short log scale matplotlib's own run into each other."""
+    panel.set_xticks(values, [str(value) for value in values])
+    panel.set_xticks([], minor=True)
 
 
 PICTURES: dict[str, tuple[str, Callable[[Figure, list[Row]], Any]]] = {
