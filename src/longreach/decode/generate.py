@@ -3,6 +3,7 @@
 With predicted IDs it writes pairs: a token, then the position ID the token gets, and both are read in the next step.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -171,9 +172,10 @@ class _Writing:
         self.at += (~self.finished).long()
 
 
-class _IdWriter:
+class _IdWriter(ABC):
     """Chooses the IDs of the tokens that are written."""
 
+    @abstractmethod
     def choose(
         self,
         hidden: Float[Tensor, "b w"],
@@ -182,7 +184,7 @@ class _IdWriter:
         past: Past,
         read: Int[Tensor, "b g t"],
     ) -> Int[Tensor, "b g"]:
-        raise NotImplementedError
+        """IDs of the tokens just chosen, for rows that have read `visible` tokens with the IDs `read`."""
 
 
 class _IdsOfTokens(_IdWriter):

@@ -1,5 +1,6 @@
 """Heads of the class: weights over sets of k positions, and a prediction from the tokens of each set."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +14,7 @@ from longreach.theory.words import check_laws, number
 _AT_ONCE = 1 << 21  # weights held in memory at a time
 
 
-class Head:
+class Head(ABC):
     """A mixture: mass over a few outcomes, and a law over the classes for each outcome.
 
     h(X) = mass @ g / mass.sum(), and 0 where there is no mass.
@@ -21,8 +22,9 @@ class Head:
 
     g: Float[Tensor, "m c"]
 
+    @abstractmethod
     def mass(self, tokens: Int[Tensor, "b l"]) -> Float[Tensor, "b m"]:
-        raise NotImplementedError
+        """Of each outcome."""
 
     def forward(self, tokens: Int[Tensor, "b l"]) -> Float[Tensor, "b c"]:
         mass = self.mass(tokens)

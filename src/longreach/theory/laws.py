@@ -1,5 +1,6 @@
 """Planted tasks over small vocabularies, with every law a table: what the errors and the bounds are computed from."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -26,11 +27,12 @@ Support = tuple[Int[Tensor, "n k"], Float[Tensor, "n"]]
 
 
 @dataclass(frozen=True)
-class Positions:
+class Positions(ABC):
     """Q_pos, with its support listed."""
 
+    @abstractmethod
     def support(self, length: int) -> Support:
-        raise NotImplementedError
+        """Every set that can be planted, with its probability."""
 
     def sample(self, length: int, draws: Draws) -> Int[Tensor, "b k"]:
         positions, law = self.support(length)

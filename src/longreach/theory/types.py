@@ -4,6 +4,7 @@ A set of k positions is always a row in the order of its types: by position, or 
 """
 
 import itertools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
@@ -20,7 +21,7 @@ Subsets = tuple[Int[Tensor, "n k"], Int[Tensor, "n"]]
 
 
 @dataclass(frozen=True)
-class Types:
+class Types(ABC):
     """A map from k-subsets of the positions to numbers; a negative number is no type, and has weight 0."""
 
     k: int
@@ -34,17 +35,17 @@ class Types:
         if length < self.k:
             raise ValueError(f"length must be at least k={self.k}, got {length}")
 
+    @abstractmethod
     def num_types(self, length: int) -> int:
         """How many types there are up to this length."""
-        raise NotImplementedError
 
+    @abstractmethod
     def subsets(self, length: int) -> Subsets:
         """All sets that have a type."""
-        raise NotImplementedError
 
+    @abstractmethod
     def of(self, positions: Int[Tensor, "n k"], length: int) -> tuple[Int[Tensor, "n"], Int[Tensor, "n k"]]:
         """The type of each set, and which of its columns is first, second, ... in the order of its type."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
