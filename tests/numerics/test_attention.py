@@ -141,6 +141,13 @@ def test_asentmax_lets_each_state_say_how_scores_grow():
         AsEntmaxConfig(start=0.5)
 
 
+def test_a_share_that_leaves_no_head_is_refused():
+    with pytest.raises(BadInput, match="leaves none of 2 heads"):
+        ScaledSoftmaxConfig(scaled_heads=0.2).build(Shape(16, 2, (0,), 0))
+    with pytest.raises(ValueError, match="scaled_heads must be in"):
+        ScaledSoftmaxConfig(scaled_heads=0.0)
+
+
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=label)
 def test_gradients_are_finite(attention):
     model = build_model(TransformerConfig(layers=2, width=32, heads=2, attention=attention), 9, 0)

@@ -20,6 +20,7 @@ from longreach.api import (
     RunConfig,
     ScaledSoftmaxConfig,
     Sequential,
+    ShawConfig,
     Span,
     TableConfig,
     TrainConfig,
@@ -173,6 +174,10 @@ def test_the_card_says_who_supplies_the_ids(trained, tmp_path):
                 "evaluate": EvalConfig(lengths=Lengths((8,)), samples=4, free_samples=4, shift=-3),
             },
             "below the table",
+        ),
+        (
+            {"evaluate": EvalConfig(lengths=Lengths((8,)), samples=4, free_samples=4, encoding=ShawConfig())},
+            "encoding shaw has other weights than rope",
         ),
     ],
 )

@@ -36,7 +36,7 @@ class AsEntmax(GrowingScores):
     fused = False
 
     def __init__(self, shape: Shape, config: AsEntmaxConfig) -> None:
-        super().__init__(config)
+        super().__init__(shape.heads, config)
         self.speed = nn.Linear(shape.width, shape.heads)
         self.bend = nn.Linear(shape.width, shape.heads)
         self.sparse_weights = sparse_weights(config.alpha)

@@ -41,9 +41,12 @@ class ScaledSoftmaxConfig(AttentionConfig):
 class GrowingScores(Attention):
     """Base of attentions whose scores grow with the number of keys."""
 
-    def __init__(self, config: ScaledSoftmaxConfig) -> None:
+    def __init__(self, heads: int, config: ScaledSoftmaxConfig) -> None:
         super().__init__()
         self.config = config
+        self.still_heads = heads - round(heads * config.scaled_heads)
+        if self.still_heads == heads:
+            raise BadInput(f"scaled_heads={config.scaled_heads} leaves none of {heads} heads whose scores grow")
 
     def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
         """By what the scores of each head and query are multiplied."""
@@ -53,16 +56,15 @@ class GrowingScores(Attention):
         self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]
     ) -> Float[Tensor, "b h q d"]:
         growth = self.growth(visible, states)
-        if self.config.scaled_heads < 1:
-            heads = growth.shape[1]
-            still = torch.arange(heads, device=q.device) < heads - round(heads * self.config.scaled_heads)
+        if self.still_heads:
+            still = torch.arange(growth.shape[1], device=q.device) < self.still_heads
             growth = growth.masked_fill(still[:, None], 1.0)
         return (q * growth[..., None]).to(q.dtype)
 
 
 class ScaledSoftmax(GrowingScores):
     def __init__(self, heads: int, config: ScaledSoftmaxConfig) -> None:
-        super().__init__(config)
+        super().__init__(heads, config)
         self.slope = nn.Parameter(torch.full((heads,), config.start))
 
     def initialise(self) -> None:

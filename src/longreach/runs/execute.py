@@ -65,6 +65,9 @@ def check(config: RunConfig) -> None:
     model = _new_model(config, seed=0, device="cpu")
     predicted = config.ids.supplier(config.task) == "model"
     _refuse_ignored(config, model, predicted)
+    if config.evaluate.encoding is not None:
+        with model.exchange_encoding(config.evaluate.encoding):
+            pass  # refuses what the trained weights do not fit
     tested = cells(config.task, config.evaluate)[0]
     if config.evaluate.relabel_ids:
         for cell in tested:

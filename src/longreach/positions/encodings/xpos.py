@@ -27,6 +27,8 @@ class XposConfig(RopeConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.spectrum != "geometric":
+            raise ValueError("xpos fades fast pairs first; a random spectrum has no order to go by")
         if self.scale <= 0:
             raise ValueError(f"xpos.scale must be positive, got {self.scale}")
 
