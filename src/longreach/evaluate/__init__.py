@@ -4,7 +4,7 @@ from longreach.evaluate.card import Card, make_card
 from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, total_samples
 from longreach.evaluate.exact_match import FreeRun, Judged, judge, run_free
 from longreach.evaluate.reach import reach
-from longreach.evaluate.scores import Score, from_json, to_csv, to_json
+from longreach.evaluate.scores import Score, from_json, to_csv, to_json, wilson
 
 __all__ = [
     "TENTHS",
@@ -23,4 +23,5 @@ __all__ = [
     "to_csv",
     "to_json",
     "total_samples",
+    "wilson",
 ]

@@ -24,12 +24,16 @@ class Score:
         return self.hits / self.samples
 
     def interval(self, z: float = 1.96) -> tuple[float, float]:
-        """Wilson's interval, which is right near 0 and 1 too (z = 1.96: 95%)."""
-        n, p = self.samples, self.rate
-        centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-        half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-        # at 0 and 1 rounding would push the rate out of its own interval
-        return min(p, max(0.0, centre - half)), max(p, min(1.0, centre + half))
+        return wilson(self.hits, self.samples, z)
+
+
+def wilson(hits: int, samples: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval of a proportion, which is right near 0 and 1 too (z = 1.96: 95%)."""
+    n, p = samples, hits / samples
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    # at 0 and 1 rounding would push the rate out of its own interval
+    return min(p, max(0.0, centre - half)), max(p, min(1.0, centre + half))
 
 
 def to_json(scores: Iterable[Score]) -> list[dict[str, object]]:

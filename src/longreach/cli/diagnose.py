@@ -1,0 +1,221 @@
+"""`longreach diagnose`: what a task, a trained model or a file of samples lets one expect of longer lengths."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+from rich.table import Table
+
+from longreach.cli.console import out, say
+from longreach.cli.flags import task_settings
+from longreach.cli.progress import watch
+from longreach.config import build_part
+from longreach.diagnose import Diagnosis, SchemeReport, Shape, diagnose_data, diagnose_model, diagnose_task, read_rows
+from longreach.diagnose.calibrate import FAR, Case, calibrate
+from longreach.diagnose.diagnosis import STRAY, TOLERATED
+from longreach.errors import BadInput
+from longreach.files import write_atomically
+from longreach.runs import RunFolder, load_model
+from longreach.spans import Span
+from longreach.tasks import Task
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "diagnose",
+        help="what longer lengths will need, and what training covers of it",
+        description="How many tokens an answer needs, how far apart they are, which position IDs let training cover a"
+        " target length, and for a trained model how its errors will grow.  Estimates, each with a 95%% interval;"
+        " never a certificate.  Settings of a task as --task.FIELD VALUE.",
+    )
+    parser.add_argument(
+        "source", nargs="?", help="a task's name, a run folder, or a .jsonl file with tokens and answer in each line"
+    )
+    parser.add_argument("--train", help="training lengths, such as 1..40 (a run: its own; a file: all of its lengths)")
+    parser.add_argument("--target", type=int, help="the length in question (default: ten times the longest trained)")
+    parser.add_argument("--samples", type=int, default=256, help="samples at a length (default: 256)")
+    parser.add_argument("--steps", type=int, default=1500, help="a file: steps to learn it in (default: 1500)")
+    parser.add_argument("--seed", type=int, default=0, help="of samples, and of what is learnt from a file")
+    parser.add_argument("--calibrate", type=int, metavar="N", help="instead: how often it is right on N planted tasks")
+    parser.add_argument("--out", type=Path, help="a folder for diagnosis.json and a picture")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.set_defaults(verb=run, takes_settings=True)
+
+
+def run(args: argparse.Namespace, settings: list[str]) -> int:
+    if args.samples < 32 or args.steps < 1:
+        raise BadInput(f"--samples must be at least 32 and --steps at least 1, got {args.samples} and {args.steps}")
+    if args.calibrate is not None:
+        return _calibrate(args, settings)
+    if args.source is None:
+        raise BadInput("what is to be diagnosed? a task's name, a run folder or a .jsonl file")
+    found = _diagnose(args, settings)
+    if args.out is not None:
+        from longreach.diagnose.picture import draw  # matplotlib takes a while to load
+
+        args.out.mkdir(parents=True, exist_ok=True)
+        write_atomically(args.out / "diagnosis.json", (json.dumps(asdict(found), indent=1) + "\n").encode())
+        draw(found, args.out / "diagnosis.png")
+        say.print(f"picture  {args.out / 'diagnosis.png'}", highlight=False)
+    if args.json:
+        print(json.dumps(asdict(found)))
+        return 0
+    _print(found)
+    return 0
+
+
+def _calibrate(args: argparse.Namespace, settings: list[str]) -> int:
+    if args.source is not None or settings or args.calibrate < 1:
+        raise BadInput("--calibrate takes a number of planted tasks from 1, and no source")
+    with watch(say, quiet=args.json) as observer:
+        report = observer.phase("calibrate", args.calibrate)
+        cases = list(calibrate(args.calibrate, args.seed, report))
+    rows = [asdict(case) for case in cases]
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
+        write_atomically(args.out / "calibration.json", (json.dumps(rows, indent=1) + "\n").encode())
+    if args.json:
+        print(json.dumps(rows))
+        return 0
+    out.print(calibration_table(cases))
+    return 0
+
+
+def calibration_table(cases: list[Case]) -> Table:
+    """How often k and span were right, and losses within the forecast's interval, by share of look-alikes."""
+    table = Table(title=f"{len(cases)} planted tasks", title_justify="left")
+    for column in ("look-alikes", "tasks", "k right", "span within 1", "loss", "within", "forecast / measured"):
+        table.add_column(column)
+    for rho in sorted({case.rho for case in cases}):
+        some = [case for case in cases if case.rho == rho]
+        for place in range(len(some[0].measured)):
+            ratios = sorted(list(c.forecast.values())[place].value / list(c.measured.values())[place] for c in some)
+            within = sum(case.within(list(case.measured)[place]) for case in some)
+            first = [str(rho), str(len(some)), str(sum(c.right_k for c in some)), str(sum(c.right_span for c in some))]
+            table.add_row(
+                *(first if place == 0 else [""] * 4),
+                f"at {FAR[place]}x",
+                str(within),
+                f"{median(ratios):.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f}",
+            )
+    return table
+
+
+def _diagnose(args: argparse.Namespace, settings: list[str]) -> Diagnosis:
+    path = Path(args.source)
+    span = None if args.train is None else _span(args.train)
+    if path.suffix == ".jsonl":
+        _refuse(settings, "a file")
+        with watch(say, quiet=args.json) as observer:
+            report = observer.phase("learn", args.steps)
+            return diagnose_data(
+                read_rows(path), span, args.target, args.samples, args.steps, args.seed, report, observer.say
+            )
+    if (path / "config.yaml").is_file():
+        _refuse(settings, "a run")
+        config, model = load_model(RunFolder(path), "cpu")
+        if span is not None:
+            raise BadInput(f"--train is known of a run: {config.train.lengths}")
+        target = _target(args.target, config.train.lengths)
+        with watch(say, quiet=args.json) as observer:
+            return diagnose_model(
+                model, config.task, config.ids, config.train.lengths, target, args.samples, args.seed, observer.say
+            )
+    if path.is_dir():
+        raise BadInput(f"{path} is not a run folder: it has no config.yaml (a folder of runs holds one for each seed)")
+    task = build_part(Task, task_settings(args.source, settings), "task")
+    if span is None:
+        raise BadInput("a task needs its training lengths: --train 1..40")
+    return diagnose_task(task, span, _target(args.target, span), args.samples, args.seed)
+
+
+def _span(text: str) -> Span:
+    try:
+        return Span.parse(text)
+    except ValueError as error:
+        raise BadInput(f"--train: {error}") from error
+
+
+def _target(asked: int | None, span: Span) -> int:
+    target = 10 * span.high if asked is None else asked
+    if target <= span.high:
+        raise BadInput(f"--target must be beyond the training lengths {span}, got {target}")
+    return target
+
+
+def _refuse(settings: list[str], what: str) -> None:
+    if settings:
+        raise BadInput(f"unknown argument {settings[0]!r}: {what} has its settings")
+
+
+def _print(found: Diagnosis) -> None:
+    out.print(f"[bold]{found.source}[/bold], trained at {found.trained}, asked about {found.target}", highlight=False)
+    out.print(_needs(found))
+    out.print(_schemes(found))
+    for text in _lines(found):
+        out.print(f"- {text}", highlight=False)
+    if found.forecast:
+        out.print(_forecast(found))
+    for warning in found.warnings:
+        out.print(f"[yellow]warning[/yellow]  {warning}", highlight=False)
+
+
+def _needs(found: Diagnosis) -> Table:
+    table = Table(title=f"What an answer token needs ({found.needs_from})", title_justify="left")
+    for column in ("", "tokens (median)", "span (9 in 10)", "distance (9 in 10)"):
+        table.add_column(column)
+    table.add_row(f"lengths up to {found.short_to}", *_cells(found.short))
+    table.add_row(f"length {found.long_at}", *_cells(found.long))
+    if found.read is not None:
+        table.add_row("the model reacts to", *_cells(found.read))
+    return table
+
+
+def _cells(shape: Shape) -> list[str]:
+    return [str(shape.k), str(shape.span), str(shape.distance)]
+
+
+def _schemes(found: Diagnosis) -> Table:
+    table = Table(
+        title=f"Position IDs, best first: what lengths up to {found.short_to} show of {found.long_at}",
+        title_justify="left",
+        caption="uncovered: samples that need a difference of IDs never trained; covered to: the longest length at"
+        f" which at most {TOLERATED:.0%} are; kappa: how much rarer in training the worst covered one is; strangers:"
+        " tokens at untrained differences; alike: others with the IDs of a needed one; ID span: of IDs, 9 in 10",
+        caption_justify="left",
+    )
+    for column in ("IDs", "uncovered", "covered to", "kappa", "strangers", "alike", "ID span"):
+        table.add_column(column)
+    for report in found.schemes:
+        table.add_row(*_scheme(report))
+    return table
+
+
+def _scheme(report: SchemeReport) -> list[str]:
+    last = report.at_target
+    kappa = "-" if last.kappa is None else str(last.kappa)
+    covered = str(report.covered_to) if report.covered_to else "-"
+    rest = [f"{last.strangers:.0%}", f"{last.alike:.3g}", f"{last.id_span:.0f}"]
+    return [report.scheme, str(last.uncovered), covered, kappa, *rest]
+
+
+def _lines(found: Diagnosis) -> list[str]:
+    before, after = found.margins
+    lines = [
+        f"scores of needed tokens must be {before:.1f} above all others at {found.short_to} for softmax to stray by at"
+        f" most {STRAY:.0%}, and {after:.1f} at {found.target}: scaled_softmax grows them with length"
+    ]
+    if found.accuracy is not None:
+        lines.append(f"exact match at training lengths, with the true prefix given: {found.accuracy}")
+    return lines
+
+
+def _forecast(found: Diagnosis) -> Table:
+    table = Table(title="If errors go on growing as they do within training", title_justify="left")
+    for column in ("length", "loss 1 - p(right)", "exact match"):
+        table.add_column(column)
+    for length, forecast in found.forecast.items():
+        table.add_row(str(length), str(forecast.loss), str(forecast.exact))
+    return table

@@ -1,0 +1,131 @@
+"""How well training covers what longer samples need, under a scheme of position IDs.
+
+What an encoding of IDs lets a query see of a token is the difference of their IDs.  A needed token at a difference
+that training never showed is *uncovered*: whatever a model does there, no training error speaks of it.  The same
+holds, more mildly, for tokens that are not needed: at an untrained difference nothing has taught a model to pass over
+them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from longreach.diagnose.estimates import Estimate, rate_ratio, share
+from longreach.diagnose.needs import Needs, most
+
+_EXACT = 16
+_PER_OCTAVE = 8
+_LEVEL = 1 << 12  # more than there are kinds at one level
+_ENOUGH = 10  # needs of a kind that a ratio is computed from
+_SOME = 200  # queries of which the needed tokens are compared with all others
+
+
+def kinds(needs: Needs, ids: Int[Tensor, "b g t"]) -> Int[Tensor, "n"]:
+    """A number for each pair: the differences of IDs at all levels, those above 16 in eighths of octaves."""
+    code = torch.zeros_like(needs.row)
+    for level in ids.unbind(1):
+        here, there = level[needs.row, needs.query], level[needs.row, needs.key]
+        # the reserved ID is a place of its own: the query's, the token's, or both are there
+        reserved = (here > 0).long() + 2 * (there > 0).long()
+        code = code * _LEVEL + torch.where((here > 0) & (there > 0), _bucket(there - here), reserved)
+    return code
+
+
+def _bucket(difference: Tensor) -> Tensor:
+    """A number from 3 to below _LEVEL."""
+    size = difference.abs()
+    octaves = (size.clamp(min=1).double() / _EXACT).log2() * _PER_OCTAVE
+    bucket = torch.where(size <= _EXACT, size, _EXACT + 1 + octaves.long())
+    return 3 + 2 * bucket + (difference < 0).long()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What training shows: how often each kind is needed, and which kinds are seen at all."""
+
+    kinds: Int[Tensor, "n"]
+    count: Int[Tensor, "n"]
+    seen: Int[Tensor, "m"]
+    queries: int
+
+    @classmethod
+    def by(cls, needs: Needs, relabelled: list[Int[Tensor, "b g t"]]) -> "Shown":
+        """By the same samples under several draws of IDs."""
+        found = [torch.unique(kinds(needs, ids), return_counts=True) for ids in relabelled]
+        merged, place = torch.unique(torch.cat([kind for kind, _ in found]), return_inverse=True)
+        count = torch.zeros_like(merged).index_add_(0, place, torch.cat([count for _, count in found]))
+        seen = torch.cat([torch.unique(kinds(needs.everything, ids)) for ids in relabelled])
+        return cls(merged, count, torch.unique(seen), len(needs.queries[0]) * len(relabelled))
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a trained range says of a longer length."""
+
+    uncovered: Estimate
+    """Share of samples with a need that training never showed."""
+    uncovered_needs: float
+    """Share of the needs themselves."""
+    kappa: Estimate | None
+    """How much more often than in training the worst of the covered kinds occurs, per answer token."""
+    strangers: float
+    """Share of all earlier tokens, needed or not, that stand at a difference which training never showed."""
+    id_span: float
+    """The largest difference of IDs between a query and what it needs, which nine in ten do not exceed."""
+    alike: float
+    """How many other earlier tokens have the IDs of a needed one, on average: what IDs do not tell apart, tokens must.
+    A scheme that tells nothing apart covers everything."""
+    unseen: float
+    """Share of training's needs of kinds seen only once: about as many more would be new (Good and Turing).  Where
+    it is not small, kinds may look uncovered because too few samples were drawn."""
+
+
+def cover(shown: Shown, needs: Needs, ids: Int[Tensor, "b g t"]) -> Coverage:
+    """Coverage of long samples by those of training."""
+    asked = kinds(needs, ids)
+    new = ~torch.isin(asked, shown.kinds)
+    wanted, count = torch.unique(asked[~new], return_counts=True)
+    base = shown.count[torch.searchsorted(shown.kinds, wanted)]
+    return Coverage(
+        share(len(torch.unique(needs.row[new])), len(ids)),
+        float(new.double().mean()) if len(new) else 0.0,
+        _worst(count, base, len(needs.queries[0]), shown.queries),
+        float((~torch.isin(kinds(needs.everything, ids), shown.seen)).double().mean()),
+        _id_span(needs, ids),
+        _alike(needs, ids),
+        float((shown.count == 1).sum()) / max(1, int(shown.count.sum())),
+    )
+
+
+def _id_span(needs: Needs, ids: Int[Tensor, "b g t"]) -> float:
+    apart = (ids[needs.row, :, needs.query] - ids[needs.row, :, needs.key]).abs().amax(1)
+    widest = torch.zeros_like(needs.queries[0]).scatter_reduce(0, needs.number, apart, "amax")
+    return float(most(widest.double()))
+
+
+def _alike(needs: Needs, ids: Int[Tensor, "b g t"]) -> float:
+    """From some of the queries."""
+    asked = torch.unique(needs.number)
+    chosen = asked[:: max(1, len(asked) // _SOME)].contiguous()
+    pair = torch.isin(needs.number, chosen).nonzero()[:, 0]
+    if not len(pair):
+        return 0.0
+    row, query, key = needs.row[pair], needs.query[pair], needs.key[pair]
+    which = torch.searchsorted(chosen, needs.number[pair])
+    needed = torch.zeros(len(chosen), ids.shape[2], dtype=torch.bool)
+    needed[which, key] = True
+    same = (ids[row] == ids[row, :, key][..., None]).all(1)
+    others = same & (torch.arange(ids.shape[2]) <= query[:, None]) & ~needed[which]
+    return float(others.sum(1).double().mean())
+
+
+def _worst(count: Tensor, base: Tensor, asked: int, trained: int) -> Estimate | None:
+    """The largest ratio, as far as one can be sure of it: few needs of a kind make large ratios by chance."""
+    ratios = [
+        rate_ratio(hits, asked, known, trained)
+        for hits, known in zip(count.tolist(), base.tolist(), strict=True)
+        if min(hits, known) >= _ENOUGH
+    ]
+    return max(ratios, key=lambda ratio: ratio.low, default=None)
