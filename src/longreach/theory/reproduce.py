@@ -13,7 +13,7 @@ import torch
 
 from longreach.seeding import stream
 from longreach.theory.bounds import local_bound, master_bound, rollout_bound
-from longreach.theory.certificate import pair_bound, pair_certificate, spread
+from longreach.theory.certificate import pair_bound, pair_certificate
 from longreach.theory.chain import ChainHead, Dfa
 from longreach.theory.counterexamples import Oracle, indistinguishable, swamped
 from longreach.theory.coupling import blocks
@@ -24,6 +24,7 @@ from longreach.theory.instances import margin_head, parity_task, random_instance
 from longreach.theory.laws import PlantedTask, TypeLaw
 from longreach.theory.rollout import IdHead, TapeHead, Walk, ppc_rollout, schedule_bound, schedule_hit, teacher_forced
 from longreach.theory.rollout import walk as draw_walk
+from longreach.theory.spread import spread
 from longreach.theory.types import AnchoredTypes, CoupledTypes, GapTypes, LocalTypes
 from longreach.theory.words import power, words
 
