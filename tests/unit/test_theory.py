@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -34,6 +35,7 @@ from longreach.theory import (
     pair_types,
     phi,
     spread,
+    spread_bound,
 )
 from longreach.theory.instances import margin_head, parity_task, random_instance
 from longreach.theory.pairs import PairTypes
@@ -279,6 +281,57 @@ def slow_spread(head, task, length):
 def test_the_spread_by_hand(types):
     task, head = random_task(types), random_head(types)
     assert spread(head, task, 6) == pytest.approx(slow_spread(head, task, 6), rel=1e-10)
+
+
+@pytest.mark.parametrize("types", [*KINDS[:-1], GapTypes(2, 2)], ids=_name)
+@pytest.mark.parametrize("share", [1.0, 0.3])
+@pytest.mark.parametrize("peaked", [1, 30])
+def test_the_bound_on_the_spread_is_one(types, share, peaked):
+    """Also with a few large weights, with weights of zero, tokens that are planted only, and certain answers."""
+    task, head = random_task(types, vocab_size=3), random_head(types, vocab_size=3)
+    marked = (words(3, types.k) == 2).any(1)
+    q_voc, mu = task.q_voc * marked, torch.tensor([0.4, 0.6, 0.0], dtype=torch.float64)
+    task = replace(task, q_voc=q_voc / q_voc.sum(), mu=mu)
+    a = head.a**peaked * ((table("zero", *head.a.shape) < share) | marked)
+    right = torch.nn.functional.one_hot(task.g_star, 2).double()
+    head = SparseHead(types, a, torch.where(table("sure", len(right), 1) < share, head.g, right))
+    for length in (types.least, 7):
+        exact = spread(head, task, length, max_states=1 << 40)
+        assert exact <= spread_bound(head, task, length) * (1 + 1e-12)
+
+
+def test_the_bound_on_the_spread_allows_for_sets_before_and_behind():
+    """Only 1 before 2 weighs much: the worst S has two 1s, and stands before the planted 2s."""
+    task = replace(parity_task(2, 6, rho=0.001), q_voc=torch.eye(9, dtype=torch.float64)[8])
+    a = torch.full((6, 9), 1e-4, dtype=torch.float64)
+    a[:, 8], a[:, 5] = 1.0, 5.0
+    head = SparseHead(GapTypes(2, 6), a, torch.full((9, 2), 0.5, dtype=torch.float64))
+    exact = spread(head, task, 14)
+    assert exact > 20
+    assert exact <= spread_bound(head, task, 14) <= 1.05 * exact
+
+
+def test_the_bound_on_the_spread_is_close():
+    ratios = {1: [], 2: [], 3: []}
+    for index in range(60):
+        task, head, short, _ = random_instance(index)
+        ratios[task.k].append(spread_bound(head, task, short) / spread(head, task, short))
+    assert ratios[1] == pytest.approx([1] * 20, rel=1e-12)  # no set meets S* or S but these
+    assert min(ratios[2] + ratios[3]) >= 1 - 1e-12
+    assert max(ratios[2]) < 1.6
+    assert max(ratios[3]) < 2.5
+
+
+def test_the_bound_on_the_spread_takes_any_length():
+    head, task = margin_head(GapTypes(2, 6), 10.0), parity_task(2, 6, rho=0.02)
+    near, far, farther = (spread_bound(head, task, length) for length in (24, 10_000, 10_001))
+    assert spread(head, task, 24) < near < 1.05 * spread(head, task, 24)
+    # the background of one more position, against the planted set alone
+    assert farther - far == pytest.approx(6 * (0.02**2 + (1 - 0.02**2) * math.exp(-10)), rel=1e-3)
+    assert local_bound(head, task, 10_000, 20_000, 1e-3, spread_by=spread_bound).factor > far
+    anchored = AnchoredTypes(2, 3)
+    task, head = random_task(anchored), random_head(anchored)
+    assert spread_bound(head, task, 10_000) == pytest.approx(spread_bound(head, task, 10), rel=1e-12)
 
 
 def test_theorems_hold_on_random_instances():

@@ -4,7 +4,8 @@ import pytest
 
 from longreach.theory import err_mc
 from longreach.theory.instances import margin_head, parity_task
-from longreach.theory.reproduce import FIGURES, class_locality, dilution, fixed_schedules, margins, zero_loss
+from longreach.theory.plots import PICTURES, draw_all
+from longreach.theory.reproduce import FIGURES, class_locality, dilution, fixed_schedules, margins, plan, zero_loss
 from longreach.theory.types import GapTypes
 
 
@@ -35,6 +36,23 @@ def test_class_locality_and_schedules():
     assert fixed_schedules()[-1]["ours"] < 0.03
 
 
+def test_what_covers_a_length():
+    rows = plan()
+    found = {row["law"]: row["ours"] for row in rows if str(row["figure"]).startswith("shortest")}
+    assert found["6 before the query"] < found["aligned in two halves"] < found["gaps to 6"] < found["gaps to 12"]
+    ranked = [row for row in rows if "place" in row]
+    assert [row["ours"] for row in ranked[2:]] == ["uncovered"] * 2  # raw types do not see the first number
+    assert ranked[0]["types"] == "aligned, before the query"
+    assert ranked[0]["ours"] == pytest.approx(1)
+
+
+def test_pictures_go_with_their_figures(tmp_path):
+    drawn = draw_all({"plan": plan(), "dilution": []}, tmp_path)
+    assert [path.name for path in drawn] == ["masses.png", "coverage.png", "training_lengths.png", "spans.png"]
+    assert all(path.stat().st_size > 10_000 for path in drawn)
+    assert {goes_with for goes_with, _ in PICTURES.values()} <= FIGURES.keys()
+
+
 def test_every_figure_has_a_name():
-    assert len(FIGURES) == 11
+    assert len(FIGURES) == 12
     assert all(row.keys() >= {"figure", "ours", "written"} for row in fixed_schedules())

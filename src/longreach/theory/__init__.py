@@ -1,16 +1,17 @@
 """The theory, as something to compute with: planted tasks, heads of the class, errors, certificates and bounds."""
 
-from longreach.theory.bounds import Bound, local_bound, master_bound, rollout_bound
-from longreach.theory.certificate import Certificate, pair_bound, pair_certificate, phi, spread
+from longreach.theory.bounds import Bound, local_bound, master_bound, partial_bound, rollout_bound
+from longreach.theory.certificate import Certificate, pair_bound, pair_certificate, phi
 from longreach.theory.chain import ChainHead, Dfa
 from longreach.theory.counterexamples import Oracle, indistinguishable, swamped
 from longreach.theory.coupling import IDENTITY, Coupling, CouplingRule, blocks
-from longreach.theory.coverage import Coverage, coverage, interior_coverage
+from longreach.theory.coverage import Coverage, Partial, Partials, coverage, interior_coverage, partial_coverage
 from longreach.theory.errors import Estimate, err_exact, err_mc
 from longreach.theory.fit import Fitted, fit_head
 from longreach.theory.heads import Head, SparseHead
 from longreach.theory.laws import ListedPositions, PlantedTask, Positions, TypeLaw, from_task
 from longreach.theory.pairs import PairType, PairTypes, count_pairs, pair_types
+from longreach.theory.plan import Plan, Ranked, rank_couplings, shortest_training
 from longreach.theory.rollout import (
     IdHead,
     Rollout,
@@ -22,6 +23,7 @@ from longreach.theory.rollout import (
     teacher_forced,
     walk,
 )
+from longreach.theory.spread import spread, spread_bound
 from longreach.theory.types import AbsoluteTypes, AnchoredTypes, CoupledTypes, GapTypes, LocalTypes, Types
 
 __all__ = [
@@ -46,8 +48,12 @@ __all__ = [
     "Oracle",
     "PairType",
     "PairTypes",
+    "Partial",
+    "Partials",
+    "Plan",
     "PlantedTask",
     "Positions",
+    "Ranked",
     "Rollout",
     "SparseHead",
     "TapeHead",
@@ -68,12 +74,17 @@ __all__ = [
     "pair_bound",
     "pair_certificate",
     "pair_types",
+    "partial_bound",
+    "partial_coverage",
     "phi",
     "ppc_rollout",
+    "rank_couplings",
     "rollout_bound",
     "schedule_bound",
     "schedule_hit",
+    "shortest_training",
     "spread",
+    "spread_bound",
     "swamped",
     "teacher_forced",
     "walk",

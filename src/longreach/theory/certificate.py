@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from longreach.theory.heads import SparseHead, word_mass
+from longreach.theory.heads import SparseHead
 from longreach.theory.laws import PlantedTask, Positions, TypeLaw
 from longreach.theory.pairs import PairTypes, count_pairs, pair_types, shifted_pairs
 from longreach.theory.types import LocalTypes
 from longreach.theory.words import number, power, words
 
-_AT_ONCE = 1 << 21  # pairs of a type and a state, or weights, at a time
+_AT_ONCE = 1 << 21  # pairs of a type and a state at a time
 
 
 def phi(head: SparseHead, task: PlantedTask, pairs: PairTypes) -> Float[Tensor, "n"]:
@@ -25,7 +25,7 @@ def phi(head: SparseHead, task: PlantedTask, pairs: PairTypes) -> Float[Tensor, 
     for index, pattern in enumerate(patterns):
         match, order = pattern[: task.k], pattern[task.k :]
         rows = (which == index).nonzero()[:, 0]
-        planted, other, label, law = _states(task, match)
+        planted, other, label, law = states(task, match)
         wrong = (1 - head.g[other, label]) * law
         if bool((match >= 0).all()):
             result[rows] = wrong.sum()
@@ -73,10 +73,9 @@ class Certificate:
             return math.inf
         types = self.types
         # from so many IDs on the counts of all pair types grow, and so does U
-        below = _shortest(types, 2 * types.w + types.k * (math.isqrt(types.w) + 1) + 1)
+        below = types.shortest(2 * types.w + types.k * (math.isqrt(types.w) + 1) + 1)
         if self(below) > delta:
-            shortest = _shortest(types, types.w + 1)
-            return next((length for length in range(below, shortest - 1, -1) if self(length) <= delta), 0)
+            return next((length for length in range(below, types.least - 1, -1) if self(length) <= delta), 0)
         beyond = 2 * below
         while self(beyond) <= delta:
             below, beyond = beyond, 2 * beyond
@@ -92,7 +91,7 @@ def pair_certificate(head: SparseHead, task: PlantedTask) -> Certificate:
     types, law = head.types, task.q_pos
     if isinstance(types, LocalTypes) and types.anchored and _is_anchored(law, types):
         # the same sets are before the query at every length
-        same = count_pairs(types, law, _shortest(types, types.w + 1))
+        same = count_pairs(types, law, types.least)
         value = phi(head, task, same)
         return Certificate(
             types, lambda length: count_pairs(types, law, length).count, value, 0.0, float(same.count @ value)
@@ -112,44 +111,6 @@ def pair_certificate(head: SparseHead, task: PlantedTask) -> Certificate:
         float(slope.count @ value),
         float(intercept.count @ value),
     )
-
-
-def spread(head: SparseHead, task: PlantedTask, length: int, max_states: int = 1 << 26) -> float:
-    """1 + R_l = sup of E[D | S*, Z, X_S] / (A_S* + A_S) over A_S b_S > 0: how much mass is elsewhere.
-
-    A token that is not known is a token of its own, whose weights are averages over mu; then the expected D
-    is a D as any other.
-    """
-    check_head(head, task)
-    check_weights(head, task, pair_types(head.types, task.q_pos, length))
-    vocab_size, mean = task.vocab_size, _with_unknown(head, task)
-    planted, _ = task.q_pos.support(length)
-    subsets, kind = head.types.subsets(length)
-    word = words(vocab_size, task.k)
-    likely = (task.q_voc > 0).nonzero()[:, 0]
-    states = len(planted) * len(likely) * len(subsets) * len(word) * len(subsets)
-    if states > max_states:
-        raise ValueError(f"max_states must be at least {states} at length {length}, got {max_states}")
-
-    own_type, order = head.types.of(planted, length)
-    rows = torch.cartesian_prod(torch.arange(len(planted)), likely)
-    worst = 1.0
-    for part in torch.split(rows, max(1, _AT_ONCE // (len(subsets) * len(word) * length))):
-        place, z = planted[part[:, 0]], part[:, 1]
-        own = head.a[own_type[part[:, 0]], number(word[z].gather(1, order[part[:, 0]]), vocab_size)]
-        line = torch.full((len(part), length), vocab_size).scatter_(1, place, word[z])
-        seen = line[:, subsets][:, :, None, :]  # by row, set, word and token of the word
-        possible = torch.where(seen < vocab_size, seen == word, task.mu[word] > 0).all(3)
-        wrong = head.a[kind] * (1 - head.g[:, task.g_star[z]]).T[:, None]
-        row, which, content = ((wrong > 0) & possible).nonzero(as_tuple=True)
-        if not len(row):
-            continue
-        lines = line[row].scatter(1, subsets[which], word[content])
-        expected = word_mass(head.types, mean, vocab_size + 1, lines).sum(1)
-        is_own = (subsets[which].sort(1).values == place[row].sort(1).values).all(1)
-        base = own[row] + torch.where(is_own, 0.0, head.a[kind[which], content])
-        worst = max(worst, float((expected / base).max()))
-    return worst
 
 
 def check_head(head: SparseHead, task: PlantedTask) -> None:
@@ -178,15 +139,7 @@ def _is_anchored(law: Positions, types: LocalTypes) -> bool:
     return law.types.anchored and law.types.rule == types.rule
 
 
-def _shortest(types: LocalTypes, num_ids: int) -> int:
-    """The shortest length with so many IDs."""
-    length = num_ids * types.rule.multiplicity
-    while types.rule.at(length).num_ids < num_ids:
-        length += 1
-    return length
-
-
-def _states(task: PlantedTask, match: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def states(task: PlantedTask, match: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """All words at S* and S with their label and probability, where S shares the tokens `match` says."""
     likely = (task.q_voc > 0).nonzero()[:, 0]
     tokens = words(task.vocab_size, task.k)
@@ -199,12 +152,3 @@ def _states(task: PlantedTask, match: Tensor) -> tuple[Tensor, Tensor, Tensor, T
     other[:, match < 0] = words(task.vocab_size, fresh)[rest]
     law = task.q_voc[planted] * fresh_law[rest]
     return planted, number(other, task.vocab_size), task.g_star[planted], law
-
-
-def _with_unknown(head: SparseHead, task: PlantedTask) -> Float[Tensor, "t n"]:
-    """The weights over a vocabulary with one more token, which stands for one drawn from mu."""
-    table = head.a.view(-1, *[task.vocab_size] * task.k)
-    for axis in range(1, task.k + 1):
-        mean = torch.tensordot(table, task.mu, dims=([axis], [0])).unsqueeze(axis)
-        table = torch.cat([table, mean], dim=axis)
-    return table.flatten(1)

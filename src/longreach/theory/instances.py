@@ -1,4 +1,4 @@
-"""Planted tasks and heads to try the theory on: parity of marked tokens, and random ones."""
+"""Planted tasks and heads to try the theory on: parity of marked tokens, sums of last digits, and random ones."""
 
 from typing import NamedTuple
 
@@ -7,9 +7,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longreach.seeding import stream
+from longreach.theory.coupling import blocks
 from longreach.theory.heads import SparseHead
 from longreach.theory.laws import PlantedTask, TypeLaw
-from longreach.theory.types import AnchoredTypes, GapTypes, LocalTypes
+from longreach.theory.types import AnchoredTypes, CoupledTypes, GapTypes, LocalTypes
 from longreach.theory.words import power, words
 
 
@@ -36,6 +37,18 @@ def margin_head(types: LocalTypes, margin: float, decided: bool = False) -> Spar
     if not decided:
         g[~signal] = 0.5
     return SparseHead(types, weight.repeat(types.num_types(0), 1), g)
+
+
+def last_digits() -> PlantedTask:
+    """The sum mod 10 of the last digits of two numbers of length / 2 digits each, digits uniform.
+
+    The planted sets have a type if the numbers are aligned: both digits have the last ID.
+    """
+    types = CoupledTypes(2, 1, blocks(2), at_query=True)
+    planted = types.of(torch.tensor([[6, 13]]), 14)[0][0]
+    uniform = torch.full((10,), 0.1, dtype=torch.float64)
+    q_pos = TypeLaw(types, F.one_hot(planted, len(types.shapes)).double())
+    return PlantedTask(2, 10, q_pos, power(uniform, 2), uniform, words(10, 2).sum(1) % 10)
 
 
 class Instance(NamedTuple):

@@ -4,14 +4,15 @@ Given S*, the law of the tokens at S* and S depends on the pair type only.  This
 lengths have in common; only the counts differ [ours].
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.theory.laws import Positions, TypeLaw
+from longreach.theory.laws import Positions, Support, TypeLaw
 from longreach.theory.types import LocalTypes, Types
 
 
@@ -76,7 +77,12 @@ def shifted_pairs(types: Types, q_pos: Positions) -> "ShiftedPairs | None":
 
 def count_pairs(types: Types, q_pos: Positions, length: int) -> PairTypes:
     """By listing all planted sets, and for each all sets that share a position with it."""
-    planted, law = q_pos.support(length)
+    return planted_pairs(types, q_pos.support(length), length)[0].merged()
+
+
+def planted_pairs(types: Types, support: Support, length: int) -> tuple[PairTypes, Int[Tensor, "m"]]:
+    """The pair types of each planted set by itself, counted with its probability; and which planted set it is."""
+    planted, law = support
     planted_type, order = types.of(planted, length)
     _check_inside(planted_type, planted)
     subsets, kind = types.subsets(length)
@@ -93,7 +99,7 @@ def count_pairs(types: Types, q_pos: Positions, length: int) -> PairTypes:
     row, far_type = free.nonzero(as_tuple=True)
     nothing = torch.full((len(row), types.k), -1)
     far = PairTypes(planted_type[row], far_type, nothing, order[row], law[row] * free[row, far_type])
-    return _join(near, far).merged()
+    return join([near, far]), torch.cat([hit, row])
 
 
 class ShiftedPairs:
@@ -178,7 +184,7 @@ class ShiftedPairs:
         row, kind = torch.ones_like(far).nonzero(as_tuple=True)
         nothing = torch.full((len(row), self.types.k), -1)
         apart = PairTypes(self.planted[row], kind, nothing, order.expand(len(row), -1), far.flatten())
-        return _join(meeting, apart)
+        return join([meeting, apart])
 
 
 _NEVER = torch.iinfo(torch.long).max
@@ -199,14 +205,14 @@ def _meeting(planted: Int[Tensor, "p k"], subsets: Int[Tensor, "s k"]) -> tuple[
     return unique // len(subsets), unique % len(subsets)
 
 
-def _join(first: PairTypes, second: PairTypes) -> PairTypes:
-    return replace(
-        first,
-        planted=torch.cat([first.planted, second.planted]),
-        other=torch.cat([first.other, second.other]),
-        match=torch.cat([first.match, second.match]),
-        order=torch.cat([first.order, second.order]),
-        count=torch.cat([first.count, second.count]),
+def join(parts: Sequence[PairTypes]) -> PairTypes:
+    """One after the other."""
+    return PairTypes(
+        torch.cat([part.planted for part in parts]),
+        torch.cat([part.other for part in parts]),
+        torch.cat([part.match for part in parts]),
+        torch.cat([part.order for part in parts]),
+        torch.cat([part.count for part in parts]),
     )
 
 

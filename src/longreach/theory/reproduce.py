@@ -13,19 +13,21 @@ import torch
 
 from longreach.seeding import stream
 from longreach.theory.bounds import local_bound, master_bound, rollout_bound
-from longreach.theory.certificate import pair_bound, pair_certificate, spread
+from longreach.theory.certificate import pair_bound, pair_certificate
 from longreach.theory.chain import ChainHead, Dfa
 from longreach.theory.counterexamples import Oracle, indistinguishable, swamped
 from longreach.theory.coupling import blocks
+from longreach.theory.coverage import coverage
 from longreach.theory.errors import err_exact, err_mc
 from longreach.theory.fit import fit_head
 from longreach.theory.heads import Head, SparseHead
-from longreach.theory.instances import margin_head, parity_task, random_instance
-from longreach.theory.laws import PlantedTask, TypeLaw
+from longreach.theory.instances import last_digits, margin_head, parity_task, random_instance
+from longreach.theory.laws import TypeLaw
+from longreach.theory.plan import rank_couplings, shortest_training
 from longreach.theory.rollout import IdHead, TapeHead, Walk, ppc_rollout, schedule_bound, schedule_hit, teacher_forced
 from longreach.theory.rollout import walk as draw_walk
-from longreach.theory.types import AnchoredTypes, CoupledTypes, GapTypes, LocalTypes
-from longreach.theory.words import power, words
+from longreach.theory.spread import spread
+from longreach.theory.types import AnchoredTypes, CoupledTypes, GapTypes, LocalTypes, Types
 
 Row: TypeAlias = dict[str, float | int | str | bool]
 
@@ -159,17 +161,13 @@ def class_locality(samples: int = 400) -> list[Row]:
 
 
 def digit_sum(samples: int = 2000) -> list[Row]:
-    """The sum mod 10 of the last digits of two numbers of length / 2 digits each, digits uniform; a head over IDs
-    (numbers aligned, w = 1, counted from the last ID) and one over raw distances from the end (w = 12).
+    """`last_digits`: a head over IDs (numbers aligned, w = 1, counted from the last ID) and one over raw distances
+    from the end (w = 12).
 
     Both are fitted on even lengths 14..24, 1000 steps at rate .3.  The raw head is not right even there, since
     the distance of the first operand is another at every length.
     """
-    coupled = CoupledTypes(2, 1, blocks(2), at_query=True)
-    last_of_both = coupled.of(torch.tensor([[6, 13]]), 14)[0]
-    law = torch.nn.functional.one_hot(last_of_both[0], len(coupled.shapes)).double()
-    uniform = torch.full((10,), 0.1, dtype=torch.float64)
-    task = PlantedTask(2, 10, TypeLaw(coupled, law), power(uniform, 2), uniform, words(10, 2).sum(1) % 10)
+    task, coupled = last_digits(), CoupledTypes(2, 1, blocks(2), at_query=True)
     rows: list[Row] = []
     kinds: list[tuple[str, LocalTypes, tuple[int, ...], str]] = [
         ("coupled", coupled, (12, 24, 50, 100, 400), ".0002"),
@@ -182,6 +180,44 @@ def digit_sum(samples: int = 2000) -> list[Row]:
             rows.append({"figure": "digit sum", "head": name, "length": length, "ours": estimate.mean,
                          "se": estimate.se, "written": written})  # fmt: skip
     return rows
+
+
+def plan(long: int = 400, target: float = 8.0) -> list[Row]:
+    """What covers length 400: kappa by training length for parity of 2 tokens under four laws of their places, the
+    shortest length that brings it to 8, and types for `last_digits` ranked by how well 24 covers 400."""
+    laws: dict[str, LocalTypes] = {
+        "gaps to 6": GapTypes(2, 6),
+        "gaps to 12": GapTypes(2, 12),
+        "aligned in two halves": CoupledTypes(2, 0, blocks(2)),
+        "6 before the query": AnchoredTypes(2, 6),
+    }
+    rows: list[Row] = []
+    for name, types in laws.items():
+        task = parity_task(2, 6).with_positions(TypeLaw.uniform(types))
+        for length in (16, 32, 64, 128, 256):
+            kappa = _said(coverage(task, types, length, long).kappa)
+            rows.append({"figure": f"kappa to {long}", "law": name, "length": length, "ours": kappa, "written": ""})
+        found = shortest_training(task, types, long, target)
+        rows.append({"figure": f"shortest training, kappa {target:g} to {long}", "law": name,
+                     "ours": found.length or "none", "written": ""})  # fmt: skip
+    mixed = coverage(parity_task(2, 6), GapTypes(2, 6), range(8, 25), long).kappa
+    rows.append({"figure": f"kappa to {long}, lengths 8..24", "law": "gaps to 6", "ours": mixed, "written": ""})
+    candidates: dict[str, Types] = {
+        "raw, 12 before the query": AnchoredTypes(2, 12),
+        "raw gaps to 12": GapTypes(2, 12),
+        "aligned, anywhere": CoupledTypes(2, 1, blocks(2)),
+        "aligned, before the query": CoupledTypes(2, 1, blocks(2), at_query=True),
+    }
+    for place, one in enumerate(rank_couplings(last_digits(), candidates, 24, long), start=1):
+        rows.append({"figure": f"types for the digit sum, kappa 24 to {long}", "place": place, "types": one.name,
+                     "ours": _said(one.kappa), "lost": one.lost,
+                     "written": ""})  # fmt: skip
+    return rows
+
+
+def _said(kappa: float) -> float | str:
+    """JSON has no infinity."""
+    return "uncovered" if math.isinf(kappa) else kappa
 
 
 def fixed_schedules(w: int = 2) -> list[Row]:
@@ -272,6 +308,7 @@ FIGURES: dict[str, Callable[[], list[Row]]] = {
     "no_learner": no_learner,
     "class_locality": class_locality,
     "digit_sum": digit_sum,
+    "plan": plan,
     "fixed_schedules": fixed_schedules,
     "rollouts": rollouts,
     "speed": speed,

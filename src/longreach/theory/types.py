@@ -35,6 +35,11 @@ class Types(ABC):
         if length < self.k:
             raise ValueError(f"length must be at least k={self.k}, got {length}")
 
+    @property
+    def least(self) -> int:
+        """The shortest length that has types."""
+        return self.k
+
     @abstractmethod
     def num_types(self, length: int) -> int:
         """How many types there are up to this length."""
@@ -83,6 +88,17 @@ class LocalTypes(Types):
             raise ValueError(f"length must give more than w={self.w} IDs, got {num_ids} at length {length}")
         return num_ids
 
+    def shortest(self, num_ids: int) -> int:
+        """The shortest length with so many IDs."""
+        length = num_ids * self.rule.multiplicity
+        while self.rule.at(length).num_ids < num_ids:
+            length += 1
+        return length
+
+    @property
+    def least(self) -> int:
+        return max(self.k, self.shortest(self.w + 1))
+
     @cached_property
     def shapes(self) -> Int[Tensor, "t k"]:
         """The cells of each type, by ID and track, in a window of w + 1 IDs."""
@@ -103,6 +119,11 @@ class LocalTypes(Types):
 
     def num_types(self, length: int) -> int:
         return len(self.shapes)
+
+    def places(self, length: int) -> Int[Tensor, "t"]:
+        """How many sets of each type there are."""
+        num_ids = self._num_ids(length)
+        return torch.ones_like(self.spans) if self.anchored else num_ids - self.spans
 
     def subsets(self, length: int) -> Subsets:
         self.check_length(length)
