@@ -253,7 +253,7 @@ def _judge_scheme(name: str, policy: IdPolicy, task: Task, short: Needs, long: d
     return SchemeReport(name, found, covered)
 
 
-def _badness(report: SchemeReport) -> tuple[float, ...]:
+def _badness(report: SchemeReport) -> tuple[int | float, ...]:
     """Little uncovered first, then a long reach, few strangers, few that are alike, near IDs, a small kappa."""
     last = report.at_target
     kappa = last.kappa.low if last.kappa else math.inf
@@ -268,6 +268,8 @@ def _warnings(found: Diagnosis) -> list[str]:
             f"k grows with length, {found.short.k} up to {found.short_to} and {found.long.k} at {found.long_at}: no"
             " fixed number of reads will do, unless steps are written out"
         )
+    if found.short.k.value == 0 or found.long.k.value == 0:
+        lines.append("most answers react to no single token: they may depend on many together, which k does not show")
     best = found.schemes[0]
     if best.at_target.uncovered.low > TOLERATED:
         lines.append("no scheme covers the target: train longer, or couple otherwise")
@@ -350,11 +352,16 @@ def _forecast(errors: list[_Errors], found: Diagnosis, seed: int) -> tuple[dict[
     # the size of an answer goes on as it does: level, or on a line
     sizes = torch.tensor([[1.0, part.length, len(part.answers) / len(part.losses)] for part in errors])
     line = torch.linalg.lstsq(sizes[:, :2], sizes[:, 2:]).solution[:, 0].tolist()
+    by_length = {part.length: part.losses for part in errors}
     forecast = {}
-    for length, loss in extend({part.length: part.losses for part in errors}, chance, rungs, seed).items():
+    for length, loss in extend(by_length, chance, rungs, seed).items():
         size = max(1.0, line[0] + line[1] * length)
         forecast[length] = Forecast(loss, Estimate(*((1 - x) ** size for x in (loss.value, loss.high, loss.low))))
     lines = ["the forecast extends how errors grow within training, and says nothing about a break"]
+    fitted = extend(by_length, chance, list(by_length), seed)
+    stray = [length for length, values in by_length.items() if float(values.mean()) > 3 * fitted[length].high]
+    if stray:
+        lines.append(f"losses at {', '.join(map(str, stray))} are far above the line that the others make")
     if limit < found.target:
         lines.append(f"no forecast beyond {limit}: the model's own IDs do not cover what is needed there")
     return forecast, lines

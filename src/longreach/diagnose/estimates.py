@@ -1,5 +1,6 @@
 """Estimates: a number is never told without an interval."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -43,11 +44,11 @@ def over_samples(
     return Estimate(float(statistic(values)), low, high)
 
 
-def rate_ratio(hits: float, over: float, base_hits: float, base_over: float) -> Estimate:
+def rate_ratio(hits: int, over: int, base_hits: int, base_over: int) -> Estimate:
     """How much larger one rate is than another, both of counted events; the interval is that of a log ratio."""
     ratio = hits / over / (base_hits / base_over)
-    spread = 1.96 * (1 / hits + 1 / base_hits) ** 0.5
-    return Estimate(ratio, ratio * 2.718281828459045**-spread, ratio * 2.718281828459045**spread)
+    spread = math.exp(1.96 * (1 / hits + 1 / base_hits) ** 0.5)
+    return Estimate(ratio, ratio / spread, ratio * spread)
 
 
 def _short(value: float) -> str:

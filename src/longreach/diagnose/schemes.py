@@ -1,8 +1,11 @@
 """Candidate schemes of position IDs for a task, with room for a target length."""
 
+import torch
+from torch import Tensor
+
 from longreach.errors import BadInput
 from longreach.positions.ids import Abacus, Coupled, IdPolicy, Pose, Predicted, Randomized, Sequential, UniformPose
-from longreach.tasks import Sample, Task
+from longreach.tasks import Form, Sample, Task
 
 
 def candidates(task: Task, longest: Sample) -> dict[str, IdPolicy]:
@@ -15,14 +18,20 @@ def candidates(task: Task, longest: Sample) -> dict[str, IdPolicy]:
         "randomized": Randomized(max_id=tokens),
         "abacus": Abacus(max_id=tokens),
     }
-    if task.coupling_levels:
+    for form, ids in _forms(task, longest).items():
         kind = Coupled if task.coupling_by_rule else Predicted
-        for form in ("aligned", "published"):
-            largest = int(task.coupling(longest, form).max())
-            for relabelling in ("increasing", "skips", "offset", "none"):
-                name = f"{'coupled' if task.coupling_by_rule else 'predicted'} {form}, {relabelling}"
-                found[name] = kind(form=form, relabelling=relabelling, max_id=largest)
+        for relabelling in ("increasing", "skips", "offset", "none"):
+            name = f"{'coupled' if task.coupling_by_rule else 'predicted'} {form}, {relabelling}"
+            found[name] = kind(form=form, relabelling=relabelling, max_id=int(ids.max()))
     return {name: policy for name, policy in found.items() if _serves(policy, task, longest)}
+
+
+def _forms(task: Task, longest: Sample) -> dict[Form, Tensor]:
+    """The IDs of the task's coupling in both forms, or in one where they are the same."""
+    if not task.coupling_levels:
+        return {}
+    aligned, published = task.coupling(longest, "aligned"), task.coupling(longest, "published")
+    return {"aligned": aligned} if torch.equal(aligned, published) else {"aligned": aligned, "published": published}
 
 
 def _serves(policy: IdPolicy, task: Task, longest: Sample) -> bool:
