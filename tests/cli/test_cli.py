@@ -328,7 +328,7 @@ def test_list_names_everything(capsys):
     assert "chunks" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", ["run", "eval", "predict", "inspect", "show", "report", "list"])
+@pytest.mark.parametrize("verb", ["run", "eval", "predict", "inspect", "show", "report", "list", "theory", "diagnose"])
 def test_every_verb_has_help(verb, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([verb, "--help"])
@@ -417,3 +417,39 @@ def test_an_encoding_is_exchanged_for_a_test(recipe, tmp_path, capsys):
     assert {row["test_ids"] for row in rows} == {"encoded by rerope window 3"}
     assert main([*command, "--encoding", "learned"]) == 2
     assert "learned" in capsys.readouterr().err
+
+
+def test_a_task_and_a_run_are_diagnosed(finished, tmp_path, capsys):
+    folder = str(tmp_path / "diagnosis")
+    asked = ["diagnose", "sparse_parity", "--train", "4..12", "--target", "40", "--samples", "32", "--out", folder]
+    assert main([*asked, "--task.k", "2"]) == 0
+    table = capsys.readouterr().out
+    assert "What an answer token needs (the task says so)" in table
+    assert "aligned, increasing" in table
+    assert {path.name for path in (tmp_path / "diagnosis").iterdir()} == {"diagnosis.json", "diagnosis.png"}
+    saved = json.loads((tmp_path / "diagnosis" / "diagnosis.json").read_text())
+    assert saved["long"]["k"] == [4, 4, 4]  # two marks and their bits
+    run = str(finished / "coupled" / "seed-0")
+    assert main(["diagnose", run, "--target", "16", "--samples", "32", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "the model's own" in [report["scheme"] for report in found["schemes"]]
+    assert found["accuracy"] is not None
+    assert found["trained"] == "1..4"
+
+
+def test_a_diagnosis_that_cannot_be_made_is_one_line(finished, tmp_path, capsys):
+    _check_fails(capsys, ["diagnose"], 2, "what is to be diagnosed")
+    _check_fails(capsys, ["diagnose", "copy"], 2, "--train 1..40")
+    _check_fails(capsys, ["diagnose", "copy", "--train", "1..40", "--target", "30"], 2, "beyond the training lengths")
+    _check_fails(capsys, ["diagnose", "copy", "--train", "1..40", "--samples", "3"], 2, "at least 32")
+    _check_fails(capsys, ["diagnose", "copy", "--train", "1..40", "--target", "90000"], 2, "too many")
+    _check_fails(capsys, ["diagnose", str(finished)], 2, "not a run folder")
+    _check_fails(capsys, ["diagnose", str(finished / "coupled" / "seed-0"), "--train", "1..4"], 2, "known of a run")
+    _check_fails(capsys, ["diagnose", str(tmp_path / "none.jsonl")], 2, "cannot read")
+    _check_fails(capsys, ["diagnose", "copy", "--calibrate", "2"], 2, "no source")
+
+
+def test_a_diagnosis_is_calibrated(tmp_path, capsys):
+    assert main(["diagnose", "--calibrate", "1", "--out", str(tmp_path)]) == 0
+    assert "1 planted tasks" in capsys.readouterr().out
+    assert json.loads((tmp_path / "calibration.json").read_text())[0]["k"] == 1

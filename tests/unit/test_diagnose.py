@@ -161,7 +161,7 @@ def test_a_task_is_diagnosed_from_what_it_says():
     assert found.short.k.value == found.long.k.value == 2
     assert found.long.span.value > 3 * found.short.span.value
     by_name = {report.scheme: report for report in found.schemes}
-    assert found.schemes[0].scheme == "coupled aligned, increasing"
+    assert found.schemes[0].scheme == "aligned, increasing"
     assert by_name["sequential"].covered_to == 10
     assert found.schemes[0].covered_to == 40
     assert found.margins[1] > found.margins[0]
@@ -237,7 +237,7 @@ def test_rows_are_learnt_and_diagnosed(tmp_path):
     assert found.needs_from == "what the model reacts to"
     by_name = {report.scheme: report for report in found.schemes}
     # the rows' own IDs put the last token, where the answer is predicted, beside the first, which it needs
-    assert by_name["coupled aligned, increasing"].at_target.uncovered.value == 0
+    assert by_name["aligned, increasing"].at_target.uncovered.value == 0
     assert by_name["sequential"].at_target.uncovered.value > 0.5
     with pytest.raises(BadInput, match="at least 4 lengths"):
         diagnose_data(rows, Span(4, 6), None)

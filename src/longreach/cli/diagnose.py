@@ -181,13 +181,18 @@ def _schemes(found: Diagnosis) -> Table:
     table = Table(
         title=f"Position IDs, best first: what lengths up to {found.short_to} show of {found.long_at}",
         title_justify="left",
-        caption="uncovered: samples that need a difference of IDs never trained; covered to: the longest length at"
-        f" which at most {TOLERATED:.0%} are; kappa: how much rarer in training the worst covered one is; strangers:"
-        " tokens at untrained differences; alike: others with the IDs of a needed one; ID span: of IDs, 9 in 10",
+        caption=f"aligned, published: {found.coupling}\n"
+        "uncovered: samples that need a difference of IDs never trained\n"
+        f"to: the longest length at which at most {TOLERATED:.0%} are uncovered\n"
+        "kappa: how much rarer in training the worst covered difference is\n"
+        "strange: tokens at untrained differences, needed or not\n"
+        "alike: others with the IDs of a needed token;  span: of IDs, 9 in 10",
         caption_justify="left",
+        box=None,
+        pad_edge=False,
     )
-    for column in ("IDs", "uncovered", "covered to", "kappa", "strangers", "alike", "ID span"):
-        table.add_column(column)
+    for column in ("IDs", "uncovered", "to", "kappa", "strange", "alike", "span"):
+        table.add_column(column, no_wrap=True)
     for report in found.schemes:
         table.add_row(*_scheme(report))
     return table
@@ -195,10 +200,16 @@ def _schemes(found: Diagnosis) -> Table:
 
 def _scheme(report: SchemeReport) -> list[str]:
     last = report.at_target
-    kappa = "-" if last.kappa is None else str(last.kappa)
-    covered = str(report.covered_to) if report.covered_to else "-"
-    rest = [f"{last.strangers:.0%}", f"{last.alike:.3g}", f"{last.id_span:.0f}"]
-    return [report.scheme, str(last.uncovered), covered, kappa, *rest]
+    part = last.uncovered
+    return [
+        report.scheme,
+        f"{part.value:.0%} [{100 * part.low:.0f}, {100 * part.high:.0f}]",
+        str(report.covered_to) if report.covered_to else "-",
+        "-" if last.kappa is None else "{:.2g} [{:.2g}, {:.2g}]".format(*last.kappa),
+        f"{last.strangers:.0%}",
+        f"{last.alike:.2g}",
+        f"{last.id_span:.0f}",
+    ]
 
 
 def _lines(found: Diagnosis) -> list[str]:

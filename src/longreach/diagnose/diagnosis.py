@@ -95,6 +95,8 @@ class Diagnosis:
     """Needs at the length for which it is asked."""
     short_to: int
     long_at: int
+    coupling: str
+    """Who supplies the task's coupled IDs during generation, if there are any."""
     schemes: list[SchemeReport]
     """Best first."""
     margins: tuple[float, float]
@@ -232,10 +234,19 @@ def _diagnose(
         long=far,
         short_to=short_to,
         long_at=max(long),
+        coupling=_coupling(task),
         schemes=reports,
         margins=margins,
     )
     return replace(diagnosis, warnings=_warnings(diagnosis))
+
+
+def _coupling(task: Task) -> str:
+    if not task.coupling_levels:
+        return "no coupling is known"
+    return (
+        "the task's coupling, by rule" if task.coupling_by_rule else "the task's coupling, which a model must predict"
+    )
 
 
 def _judge_scheme(name: str, policy: IdPolicy, task: Task, short: Needs, long: dict[int, Needs]) -> SchemeReport:

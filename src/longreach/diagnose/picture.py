@@ -3,24 +3,20 @@
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
 
 from longreach.diagnose.diagnosis import Diagnosis
-
-_MOST = 8  # curves that can be told apart
 
 
 def draw(found: Diagnosis, path: Path) -> None:
     forecast = bool(found.forecast)
-    figure = Figure(figsize=(11 if forecast else 6.5, 4.2), layout="constrained")
+    figure = Figure(figsize=(12 if forecast else 8, 4.2), layout="constrained")
     axes = figure.subplots(1, 2 if forecast else 1, squeeze=False)[0]
-    for number, report in enumerate(found.schemes[:_MOST]):
-        lengths = sorted(report.by_length)
-        shares = [report.by_length[length].uncovered.value for length in lengths]
-        # curves lie on each other at 0 and 1: markers of falling size keep them apart
-        axes[0].plot(lengths, shares, marker="o", markersize=3 + 1.5 * (_MOST - number), label=report.scheme)
+    for shares, names in _curves(found).items():
+        axes[0].plot(sorted(found.schemes[0].by_length), shares, marker="o", label="\n".join(names))
     axes[0].set(xlabel="length", ylabel="samples with an uncovered need", ylim=(-0.04, 1.04))
     axes[0].set_title(f"{found.source}: trained up to {found.short_to}")
-    axes[0].legend(fontsize=8)
+    axes[0].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
     if forecast:
         lengths = sorted(found.forecast)
         exact = [found.forecast[length].exact for length in lengths]
@@ -29,6 +25,16 @@ def draw(found: Diagnosis, path: Path) -> None:
         axes[1].set(xlabel="length", ylabel="exact match, forecast", ylim=(-0.04, 1.04))
         axes[1].set_title("if errors go on growing as they do")
     for axis in axes:
-        axis.set_xscale("log")
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_formatter(ScalarFormatter())
         axis.grid(alpha=0.3)
     figure.savefig(path, dpi=130)
+
+
+def _curves(found: Diagnosis) -> dict[tuple[float, ...], list[str]]:
+    """Schemes by what they leave uncovered at each length: many leave the same."""
+    curves: dict[tuple[float, ...], list[str]] = {}
+    for report in found.schemes:
+        shares = tuple(round(report.by_length[length].uncovered.value, 2) for length in sorted(report.by_length))
+        curves.setdefault(shares, []).append(report.scheme)
+    return curves

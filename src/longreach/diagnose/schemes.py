@@ -9,7 +9,8 @@ from longreach.tasks import Form, Sample, Task
 
 
 def candidates(task: Task, longest: Sample) -> dict[str, IdPolicy]:
-    """By name.  `longest` are samples of the target length: every scheme gets as many IDs as they use."""
+    """By name: those that count, and the task's coupling in its forms with every relabelling.  `longest` are samples of
+    the target length: every scheme gets as many IDs as they use."""
     tokens = longest.tokens.shape[1] - 1
     found: dict[str, IdPolicy] = {
         "sequential": Sequential(),
@@ -21,8 +22,7 @@ def candidates(task: Task, longest: Sample) -> dict[str, IdPolicy]:
     for form, ids in _forms(task, longest).items():
         kind = Coupled if task.coupling_by_rule else Predicted
         for relabelling in ("increasing", "skips", "offset", "none"):
-            name = f"{'coupled' if task.coupling_by_rule else 'predicted'} {form}, {relabelling}"
-            found[name] = kind(form=form, relabelling=relabelling, max_id=int(ids.max()))
+            found[f"{form}, {relabelling}"] = kind(form=form, relabelling=relabelling, max_id=int(ids.max()))
     return {name: policy for name, policy in found.items() if _serves(policy, task, longest)}
 
 
