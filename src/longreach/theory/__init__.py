@@ -2,12 +2,14 @@
 
 from longreach.theory.bounds import Bound, local_bound, master_bound, rollout_bound
 from longreach.theory.certificate import Certificate, pair_bound, pair_certificate, phi, spread
-from longreach.theory.chain import ChainHead, Dfa
+from longreach.theory.chain import ChainHead, Dfa, GuessingDfa
 from longreach.theory.counterexamples import Oracle, indistinguishable, swamped
+from longreach.theory.counts import CountHead
 from longreach.theory.coupling import IDENTITY, Coupling, CouplingRule, blocks
 from longreach.theory.coverage import Coverage, coverage, interior_coverage
 from longreach.theory.errors import Estimate, err_exact, err_mc
 from longreach.theory.fit import Fitted, fit_head
+from longreach.theory.growth import SignalHeads, match_margin, predict_growth, signal_heads
 from longreach.theory.heads import Head, SparseHead
 from longreach.theory.laws import ListedPositions, PlantedTask, Positions, TypeLaw, from_task
 from longreach.theory.pairs import PairType, PairTypes, count_pairs, pair_types
@@ -31,6 +33,7 @@ __all__ = [
     "Bound",
     "Certificate",
     "ChainHead",
+    "CountHead",
     "CoupledTypes",
     "Coupling",
     "CouplingRule",
@@ -39,6 +42,7 @@ __all__ = [
     "Estimate",
     "Fitted",
     "GapTypes",
+    "GuessingDfa",
     "Head",
     "IdHead",
     "ListedPositions",
@@ -49,6 +53,7 @@ __all__ = [
     "PlantedTask",
     "Positions",
     "Rollout",
+    "SignalHeads",
     "SparseHead",
     "TapeHead",
     "TypeLaw",
@@ -65,14 +70,17 @@ __all__ = [
     "interior_coverage",
     "local_bound",
     "master_bound",
+    "match_margin",
     "pair_bound",
     "pair_certificate",
     "pair_types",
     "phi",
     "ppc_rollout",
+    "predict_growth",
     "rollout_bound",
     "schedule_bound",
     "schedule_hit",
+    "signal_heads",
     "spread",
     "swamped",
     "teacher_forced",
