@@ -24,7 +24,7 @@ def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
     columns += [[f"reach@{p}", *(reach_text(group, p) for group in groups)] for p in THRESHOLDS]
     taken = sum(3 + max(map(len, column)) for column in columns) + 1
     most = max(0, (width - taken) // (14 if several else 7))
-    lengths = _spread(sorted({length for group in groups for length in group.middle()}), most)
+    lengths = spread_out(sorted({length for group in groups for length in group.middle()}), most)
     caption = METRIC_NAMES[groups[0].metric] + ("; median over seeds (worst)" if several else "")
     table = Table(title=escape(title), caption=caption, title_justify="left", caption_justify="left")
     table.add_column("variant", overflow="fold", min_width=12)
@@ -62,7 +62,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:.0f}x" if ratio >= 1000 else f"{ratio:.3g}x"
 
 
-def _spread(lengths: list[int], most: int) -> list[int]:
+def spread_out(lengths: list[int], most: int) -> list[int]:
     """At most so many of the lengths, the last and, if there is room, the first among them."""
     if most <= 1 or len(lengths) <= most:
         return lengths[max(0, len(lengths) - most) :]

@@ -2,12 +2,14 @@
 
 from longreach.theory.bounds import Bound, local_bound, master_bound, partial_bound, rollout_bound
 from longreach.theory.certificate import Certificate, pair_bound, pair_certificate, phi
-from longreach.theory.chain import ChainHead, Dfa
+from longreach.theory.chain import ChainHead, Dfa, GuessingDfa
 from longreach.theory.counterexamples import Oracle, indistinguishable, swamped
+from longreach.theory.counts import CountHead
 from longreach.theory.coupling import IDENTITY, Coupling, CouplingRule, blocks
 from longreach.theory.coverage import Coverage, Partial, Partials, coverage, interior_coverage, partial_coverage
 from longreach.theory.errors import Estimate, err_exact, err_mc
 from longreach.theory.fit import Fitted, fit_head
+from longreach.theory.growth import SignalHeads, match_margin, predict_growth, signal_heads
 from longreach.theory.heads import Head, SparseHead
 from longreach.theory.laws import ListedPositions, PlantedTask, Positions, TypeLaw, from_task
 from longreach.theory.pairs import PairType, PairTypes, count_pairs, pair_types
@@ -33,6 +35,7 @@ __all__ = [
     "Bound",
     "Certificate",
     "ChainHead",
+    "CountHead",
     "CoupledTypes",
     "Coupling",
     "CouplingRule",
@@ -41,6 +44,7 @@ __all__ = [
     "Estimate",
     "Fitted",
     "GapTypes",
+    "GuessingDfa",
     "Head",
     "IdHead",
     "ListedPositions",
@@ -55,6 +59,7 @@ __all__ = [
     "Positions",
     "Ranked",
     "Rollout",
+    "SignalHeads",
     "SparseHead",
     "TapeHead",
     "TypeLaw",
@@ -71,6 +76,7 @@ __all__ = [
     "interior_coverage",
     "local_bound",
     "master_bound",
+    "match_margin",
     "pair_bound",
     "pair_certificate",
     "pair_types",
@@ -78,11 +84,13 @@ __all__ = [
     "partial_coverage",
     "phi",
     "ppc_rollout",
+    "predict_growth",
     "rank_couplings",
     "rollout_bound",
     "schedule_bound",
     "schedule_hit",
     "shortest_training",
+    "signal_heads",
     "spread",
     "spread_bound",
     "swamped",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -31,12 +31,46 @@ class Dfa:
             raise ValueError(f"step must lead to states 0 to {len(self.step) - 1}, got {self.step.tolist()}")
         check_laws("output", self.output)
 
+    @cached_property
+    def moves(self) -> Float[Tensor, "v q q"]:
+        """By token: 1 from each state to the next."""
+        return F.one_hot(self.step.T, len(self.step)).double()
+
+    def answer(self, tokens: Int[Tensor, "n k"]) -> Float[Tensor, "n c"]:
+        """The law over the classes after each word."""
+        state = F.one_hot(torch.zeros(len(tokens), dtype=torch.long), len(self.step)).double()
+        for token in tokens.unbind(1):
+            state = (state[:, None] @ self.moves[token])[:, 0]
+        return state @ self.output
+
     def run(self, tokens: Int[Tensor, "n k"]) -> Int[Tensor, "n"]:
         """The last state."""
         state = torch.zeros(len(tokens), dtype=torch.long)
         for token in tokens.unbind(1):
             state = self.step[state, token]
         return state
+
+
+@dataclass(frozen=True, eq=False)
+class GuessingDfa(Dfa):
+    """An automaton that cannot read some tokens and guesses one in place of each."""
+
+    readable: Bool[Tensor, "v"]
+    """Which tokens it can read."""
+    guess: Float[Tensor, "v"]
+    """The law that others are drawn from."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_laws("guess", self.guess)
+
+    @cached_property
+    def moves(self) -> Float[Tensor, "v q q"]:
+        exact = F.one_hot(self.step.T, len(self.step)).double()
+        return torch.where(self.readable[:, None, None], exact, torch.tensordot(self.guess, exact, 1))
+
+    def run(self, tokens: Int[Tensor, "n k"]) -> Int[Tensor, "n"]:
+        raise ValueError("an automaton that guesses has no one last state")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +113,7 @@ class ChainHead(Head):
     @cached_property
     def _moves(self) -> Float[Tensor, "k v q q"]:
         """Weight of a step from state to state, by place in the set and token."""
-        return self.u[:, :, None, None] * F.one_hot(self.dfa.step.T, len(self.dfa.step)).double()
+        return self.u[:, :, None, None] * self.dfa.moves
 
     def mass(self, tokens: Int[Tensor, "b l"]) -> Float[Tensor, "b q"]:
         check_tokens(tokens, self.u.shape[1])
@@ -142,4 +176,4 @@ class ChainHead(Head):
             by_type = known[torch.arange(self.k - 1), gaps].prod(1)
         word = words(self.u.shape[1], self.k)
         by_word = self.u[torch.arange(self.k), word].prod(1)
-        return SparseHead(types, by_type[:, None] * by_word, self.dfa.output[self.dfa.run(word)])
+        return SparseHead(types, by_type[:, None] * by_word, self.dfa.answer(word))

@@ -141,14 +141,15 @@ def from_task(task: Planted) -> PlantedTask:
         task.k,
         task.vocab_size,
         _positions(task.q_pos, task.k),
-        power(_tokens(task.q_voc, task.vocab_size), task.k),
-        _tokens(task.mu, task.vocab_size),
+        power(token_table(task.q_voc, task.vocab_size), task.k),
+        token_table(task.mu, task.vocab_size),
         task.g_star.label(tokens),
         task.g_star.num_classes(task.k),
     )
 
 
-def _tokens(law: TokenLaw, vocab_size: int) -> Float[Tensor, "v"]:
+def token_table(law: TokenLaw, vocab_size: int) -> Float[Tensor, "v"]:
+    """The law of one token, as a table."""
     if isinstance(law, UniformTokens):
         token = torch.arange(vocab_size)
         inside = ((token >= law.low) & (token <= law.high)).double()

@@ -1,0 +1,110 @@
+"""`longreach theory compare RUNS`: errors of trained models on planted tasks beside those the theory predicts."""
+
+import argparse
+import csv
+import io
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from longreach.cli.console import out, say
+from longreach.files import write_atomically
+from longreach.report.growth import Comparison, compare
+from longreach.report.tables import spread_out
+
+_RULE = (
+    "Wrong answers (of the worst seed) over what the theory predicts; rho: how often background looks like a planted "
+    "token.  Verdicts by intervals, beyond training: grows "
+    "faster or slower, the measured one is above or below the predicted one at some length; nothing excluded, every "
+    "predicted one is wider than half of chance; not learned, above half of chance at training length."
+)
+
+
+def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = parts.add_parser(
+        "compare",
+        help="errors of trained models beside those predicted",
+        description="Finished runs on planted tasks, beside heads of the theory whose one free number, the margin, is "
+        "fixed by the errors at one length.",
+    )
+    parser.add_argument("paths", type=Path, nargs="+", help="run folders, or folders of runs")
+    parser.add_argument("--at", type=int, help="the tested length that fixes the margin (default: the longest trained)")
+    parser.add_argument(
+        "--by", choices=["error", "loss"], default="error", help="fix it by the last training losses instead of errors"
+    )
+    parser.add_argument("--out", type=Path, help="a folder for the table and the picture")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.set_defaults(verb=run, takes_settings=False)
+
+
+def run(args: argparse.Namespace, settings: list[str]) -> int:
+    found, unfinished = compare(args.paths, args.at, args.by)
+    for line in unfinished:
+        say.print(line, markup=False, highlight=False)
+    content = json.dumps([_plain(comparison) for comparison in found], indent=None if args.json else 1)
+    if args.out is not None:
+        _write(found, content, args.out)
+    if args.json:
+        print(content)
+        return 0
+    out.print(_table(found, out.width))
+    return 0
+
+
+def _write(found: list[Comparison], content: str, folder: Path) -> None:
+    from longreach.report.figures import save_png  # matplotlib takes a while to load
+    from longreach.report.growth_figure import growth_figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [row for comparison in found for row in comparison.rows()]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(folder / "compare.csv", text.getvalue().encode())
+    write_atomically(folder / "compare.json", (content + "\n").encode())
+    save_png(growth_figure(found), folder / "compare.png")
+    say.print(f"picture  {folder / 'compare.png'}", highlight=False)
+
+
+def _plain(comparison: Comparison) -> dict[str, Any]:
+    """For JSON, which has no infinity: null is a margin without an end."""
+    content = asdict(comparison)
+    content["margins"] = [[margin if math.isfinite(margin) else None for margin in pair] for pair in comparison.margins]
+    for name in ("measured", "predicted"):
+        content[name] = {length: value._asdict() for length, value in getattr(comparison, name).items()}
+    content["limits"] = [limit._asdict() for limit in comparison.limits]
+    return {**content, "verdict": comparison.verdict}
+
+
+def _table(found: list[Comparison], width: int) -> Table:
+    """One row for each setting; of the lengths as many as fit, the first and the last among them."""
+    table = Table(caption=_RULE, caption_justify="left")
+    settings = [(c.attention, c.k, c.rho) for c in found]
+    twice = len(set(settings)) < len(settings)  # something else tells them apart
+    for column in (*(["runs"] if twice else []), "attention", "k", "rho", "seeds"):
+        table.add_column(column, justify="left" if column in ("runs", "attention") else "right")
+    taken = 57 + (3 + max(len(c.name) for c in found) if twice else 0)
+    lengths = sorted({length for c in found for length in c.measured})
+    lengths = spread_out(lengths, max(1, (width - taken) // 12))
+    for length in lengths:
+        table.add_column(str(length), justify="right", no_wrap=True)
+    table.add_column("verdict", min_width=16)
+    for c in found:
+        cells = [_cell(c, length) if length in c.measured else "-" for length in lengths]
+        names = [c.name] if twice else []
+        table.add_row(*names, c.attention, str(c.k), f"{c.rho:.3g}", str(len(c.seeds)), *cells, c.verdict)
+    return table
+
+
+def _cell(comparison: Comparison, length: int) -> str:
+    measured, predicted = comparison.measured[length], comparison.predicted[length]
+    return f"{_share(measured.wrong)} ({_share(measured.worst)})\n{_share(predicted.low)}-{_share(predicted.high)}"
+
+
+def _share(value: float) -> str:
+    return f"{value:.2f}".removeprefix("0")
