@@ -205,11 +205,15 @@ def _scheme(report: SchemeReport) -> list[str]:
         report.scheme,
         f"{part.value:.0%} [{100 * part.low:.0f}, {100 * part.high:.0f}]",
         str(report.covered_to) if report.covered_to else "-",
-        "-" if last.kappa is None else "{:.2g} [{:.2g}, {:.2g}]".format(*last.kappa),
+        "-" if last.kappa is None else "{} [{}, {}]".format(*map(_two_digits, last.kappa)),
         f"{last.strangers:.0%}",
-        f"{last.alike:.2g}",
+        _two_digits(last.alike),
         f"{last.id_span:.0f}",
     ]
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _lines(found: Diagnosis) -> list[str]:
