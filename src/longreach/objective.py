@@ -48,11 +48,11 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True)
 class Losses:
-    """Sums over a batch; what they are divided by is the caller's business, who may have more batches."""
+    """Sums over the answer of each sample; what they are divided by is the caller's business, who may have more."""
 
-    token: Float[Tensor, ""]
-    position: Float[Tensor, ""]
-    dependency: Float[Tensor, ""]
+    token: Float[Tensor, "b"]
+    position: Float[Tensor, "b"]
+    dependency: Float[Tensor, "b"]
 
 
 def token_targets(sample: Sample) -> Bool[Tensor, "b s"]:
@@ -91,9 +91,8 @@ def answer_loss(
     states = gather(hidden, at)
     logits = model.logits(states, at + 1, past)
     labels = sample.tokens[:, 1:].gather(1, at).masked_fill(~valid, -100)
-    token = torch.nn.functional.cross_entropy(
-        logits.float().flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"
-    )
+    each = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none")
+    token = each.view(labels.shape).sum(1)
     position = dependency = torch.zeros_like(token)
     if model.dependency_head is not None:
         if depends_on is None:
@@ -102,7 +101,7 @@ def answer_loss(
         weights = model.dependency_head(states, at + 1, memory)
         needed = depends_on[:, 1:, :-1].gather(1, at[..., None].expand_as(weights)) & valid[..., None]
         share = needed / needed.sum(-1, keepdim=True).clamp(min=1)
-        dependency = -(share * weights.masked_fill(~needed, 0)).sum()
+        dependency = -(share * weights.masked_fill(~needed, 0)).sum((1, 2))
     if model.position_head is None:
         return Losses(token, position, dependency)
     at, valid = select(id_targets(sample, config.id_loss_on), most if config.id_loss_on == "answer" else None)
@@ -111,7 +110,7 @@ def answer_loss(
         if config.feed_predicted:  # from wrong IDs the true one may be out of reach: nothing is to be learned there
             counts = counts & choice.reaches(target)
         target = target.masked_fill(~counts, RESERVED)  # an ID that can always be reached
-        position = position - choice.log_probability(target).masked_fill(~counts, 0).sum()
+        position = position - choice.log_probability(target).masked_fill(~counts, 0).sum(1)
     return Losses(token, position, dependency)
 
 

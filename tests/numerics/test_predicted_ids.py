@@ -156,8 +156,8 @@ def test_the_loss_is_that_of_one_step_at_a_time(task, head):
             )
             for level, choice in enumerate(choices):
                 position -= choice.log_probability(ids[row : row + 1, level, at : at + 1])[0, 0]
-    torch.testing.assert_close(losses.token, token)
-    torch.testing.assert_close(losses.position, position)
+    torch.testing.assert_close(losses.token.sum(), token)
+    torch.testing.assert_close(losses.position.sum(), position)
 
 
 @pytest.mark.parametrize("head", [PointerConfig(), PointerConfig(normalise=False), PointerConfig(kind_first=True)])
@@ -167,7 +167,7 @@ def test_gradients_are_finite_and_probabilities_add_up(head):
     sample = draw(task, [6, 9])
     ids = POLICY.training_ids(task, sample, stream(0, "ids", torch.arange(2)))
     losses = answer_loss(model, sample, ids)
-    (losses.token + losses.position).backward()
+    (losses.token + losses.position).sum().backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.position_head.parameters())
     hidden = model(sample.tokens[:, :-1], ids[:, :, :-1])
     at = torch.arange(hidden.shape[1]).expand(hidden.shape[:2])

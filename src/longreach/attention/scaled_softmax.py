@@ -10,6 +10,7 @@ from longreach.attention.base import Attention, AttentionConfig
 from longreach.errors import BadInput
 from longreach.positions.encodings import Shape
 from longreach.registry import register
+from longreach.stacking import for_rows
 
 
 @register("attention", "scaled_softmax")
@@ -63,6 +64,8 @@ class GrowingScores(Attention):
 
 
 class ScaledSoftmax(GrowingScores):
+    stacks = True
+
     def __init__(self, heads: int, config: ScaledSoftmaxConfig) -> None:
         super().__init__(heads, config)
         self.slope = nn.Parameter(torch.full((heads,), config.start))
@@ -71,4 +74,5 @@ class ScaledSoftmax(GrowingScores):
         nn.init.constant_(self.slope, self.config.start)
 
     def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
-        return self.config.offset + self.slope[:, None] * visible.float().log()[:, None, :]
+        slope = for_rows(self.slope, 1, len(states))
+        return self.config.offset + slope[..., None] * visible.float().log()[:, None, :]

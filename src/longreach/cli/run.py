@@ -17,7 +17,7 @@ from longreach.evaluate import EvalConfig
 from longreach.model import TransformerConfig
 from longreach.registry import nearest
 from longreach.report import THRESHOLDS, load_results, score_table, write_report
-from longreach.runs import Recipe, RunFolder, check, choose_device, execute, gather_info, load_recipe
+from longreach.runs import Recipe, RunFolder, check, choose_device, execute_together, gather_info, load_recipe
 from longreach.train import OptimizerConfig, TrainConfig
 
 INTERRUPTED = 130
@@ -36,6 +36,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--only", metavar="VARIANTS", help="run only these variants, such as counting,aligned")
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
+    parser.add_argument(
+        "--stack", type=int, default=1, metavar="N", help="train up to N seeds of a variant as one computation"
+    )
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and no progress")
     parser.set_defaults(verb=run, takes_settings=True)
@@ -49,14 +52,18 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput(f"--threads must not be negative, got {args.threads}")
     if args.threads:
         torch.set_num_threads(args.threads)
+    if args.stack < 1:
+        raise BadInput(f"--stack must be at least 1, got {args.stack}")
     folder = args.out or Path("runs") / recipe.name
-    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants))
+    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), args.stack)
     if recipe.about and not args.json:
         say.print(recipe.about, markup=False, highlight=False)
     with watch(say, quiet=args.json) as observer:
-        for variant, seed, run_folder in todo:
-            info = gather_info(recipe.name, recipe.title, variant, seed, device)
-            if not execute(recipe.variants[variant], run_folder, info, device, args.resume, observer):
+        for variant, seeds in todo:
+            folders = [_folder_of(folder, variant, seed) for seed in seeds]
+            stack = seeds if len(seeds) > 1 else []
+            infos = [gather_info(recipe.name, recipe.title, variant, seed, device, stack) for seed in seeds]
+            if not execute_together(recipe.variants[variant], folders, infos, device, args.resume, observer):
                 command = shlex.join(["longreach", *sys.argv[1:]])
                 resume = command if args.resume else f"{command} --resume"
                 say.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
@@ -87,8 +94,12 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
-def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str]) -> list[tuple[str, int, RunFolder]]:
-    """All runs, with every mistake found before the first of them starts."""
+def _folder_of(folder: Path, variant: str, seed: int) -> RunFolder:
+    return RunFolder(folder / variant / f"seed-{seed}")
+
+
+def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: int) -> list[tuple[str, list[int]]]:
+    """All variants with the seeds that run together, with every mistake found before the first of them starts."""
     todo = []
     for variant in only:
         if variant not in recipe.variants:
@@ -96,14 +107,15 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str]) -> list[t
             raise BadInput(f"{recipe.name} has no variant {variant!r}{nearest(variant, known)}")
         config = recipe.variants[variant]
         try:
-            check(config)
+            check(config, stacked=stack > 1 and len(recipe.seeds) > 1)
         except BadInput as error:
             raise BadInput(f"{variant}: {error}" if variant else str(error)) from error
         for seed in recipe.seeds:
-            run_folder = RunFolder(folder / variant / f"seed-{seed}")
-            if run_folder.path.exists() and not resume:
-                raise BadInput(f"{run_folder.path} exists: add --resume to continue it, or choose another --out")
-            todo.append((variant, seed, run_folder))
+            path = _folder_of(folder, variant, seed).path
+            if path.exists() and not resume:
+                raise BadInput(f"{path} exists: add --resume to continue it, or choose another --out")
+        seeds = list(recipe.seeds)
+        todo += [(variant, seeds[first : first + stack]) for first in range(0, len(seeds), stack)]
     if folder.exists() and not folder.is_dir():
         raise RunFailed(f"{folder} is not a folder")
     return todo

@@ -6,6 +6,7 @@ from longreach.model.names import to_gpt_neox
 from longreach.model.position_heads import IdChoice, PointerConfig, PositionHead, PositionHeadConfig, TableConfig
 from longreach.model.position_heads.base import RESERVED, prompt_ladders
 from longreach.model.recurrent import Recurrent, RecurrentConfig
+from longreach.model.stack import check_stackable, member_state, stack_models
 from longreach.model.transformer import Transformer, TransformerConfig
 
 __all__ = [
@@ -24,6 +25,9 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "build_model",
+    "check_stackable",
+    "member_state",
     "prompt_ladders",
+    "stack_models",
     "to_gpt_neox",
 ]

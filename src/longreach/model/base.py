@@ -14,6 +14,7 @@ from longreach.model.position_heads import IdChoice, PositionHead, Steps
 from longreach.positions.encodings import EncodingConfig
 from longreach.registry import kind, name_of
 from longreach.seeding import generator
+from longreach.stacking import times_transposed
 
 
 @kind("model")
@@ -124,7 +125,7 @@ class Model(nn.Module):
 
     def logits(self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], past: Past) -> Float[Tensor, "b a v"]:
         """Scores of the next token, for states that have read so many tokens."""
-        scores = hidden @ self.embed.weight.T if self.head is None else self.head(hidden)
+        scores = times_transposed(hidden, self.embed.weight) if self.head is None else self.head(hidden)
         if self.copy_head is not None:
             scores = self.copy_head(hidden, visible, past.tokens, past.memory[..., self._id_memory :], scores)
         return scores

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from longreach.attention import Attention
 from longreach.model.cache import Cache
 from longreach.positions.encodings import Bias, Rotation, rotate
+from longreach.stacking import for_rows
 
 
 class IdHeads(nn.Module):
@@ -15,6 +16,8 @@ class IdHeads(nn.Module):
     A head that looks by content too, trained among a few tokens, finds a better match among thousands: another token
     whose content outweighs its ID.
     """
+
+    stacks = True
 
     def __init__(self, heads: int, head_dim: int) -> None:
         super().__init__()
@@ -33,9 +36,9 @@ class IdHeads(nn.Module):
         return _replace_first(q, self.query), _replace_first(k, self.key)
 
 
-def _replace_first(x: Float[Tensor, "b h t d"], fixed: Float[Tensor, "n d"]) -> Float[Tensor, "b h t d"]:
-    constant = fixed.to(x.dtype)[None, :, None].expand(len(x), -1, x.shape[2], -1)
-    return torch.cat([constant, x[:, len(fixed) :]], dim=1)
+def _replace_first(x: Float[Tensor, "b h t d"], fixed: Float[Tensor, "*m n d"]) -> Float[Tensor, "b h t d"]:
+    constant = for_rows(fixed, 2, len(x)).to(x.dtype)[:, :, None].expand(len(x), -1, x.shape[2], -1)
+    return torch.cat([constant, x[:, constant.shape[1] :]], dim=1)
 
 
 class SelfAttention(nn.Module):

@@ -4,12 +4,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.stacking import for_rows
+
 _SLOPE = 0.2
 """At the start, of the growth of scores with the logarithm of the number of tokens."""
 
 
 class LookBack(nn.Module):
     """How much each token read matters to a state, by products of what was learned of both."""
+
+    stacks = True
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -30,7 +34,7 @@ class LookBack(nn.Module):
     ) -> Float[Tensor, "b a t"]:
         """Log-weights; minus infinity for what has not been read."""
         scores = (self.query(hidden) @ memory.transpose(1, 2)).float() / self.width**0.5
-        growth = 1 + self.slope * visible.float().log()
+        growth = 1 + for_rows(self.slope, 0, len(hidden))[:, None] * visible.float().log()
         unseen = torch.arange(memory.shape[1], device=memory.device) >= visible[..., None]
         return (scores * growth[..., None]).masked_fill(unseen, -torch.inf).log_softmax(-1)  # type: ignore[no-any-return]
 
@@ -54,7 +58,7 @@ class CopyHead(nn.Module):
         """Log-probabilities of the mixture; `logits` are the vocabulary's alone."""
         weights = self.look_back(hidden, visible, memory).exp()
         read = tokens[:, None].expand_as(weights)
-        copied = torch.zeros(logits.shape, device=logits.device).scatter_add(2, read, weights)
+        copied = weights.new_zeros(logits.shape).scatter_add(2, read, weights)
         gate = self.gate(hidden).float()
         tiny = torch.finfo(torch.float32).tiny
         from_past = copied.clamp(min=tiny).log() + torch.nn.functional.logsigmoid(gate)

@@ -1,6 +1,6 @@
 """Runs: recipes, folders, and what turns the one into the other."""
 
-from longreach.runs.execute import Observer, check, choose_device, execute, load_model
+from longreach.runs.execute import Observer, check, choose_device, execute, execute_together, load_model
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
 from longreach.runs.recipe import Recipe, RunConfig, find_recipe, load_recipe, parse_recipe, shipped_recipes
 
@@ -14,6 +14,7 @@ __all__ = [
     "choose_device",
     "commit_of_this_code",
     "execute",
+    "execute_together",
     "find_recipe",
     "find_runs",
     "gather_info",

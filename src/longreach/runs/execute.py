@@ -1,17 +1,18 @@
 """One run from start to end: check, train, test, save."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
 from longreach.config import to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import cells, evaluate, judge, make_card, total_samples
-from longreach.model import Model, build_model
+from longreach.model import Model, build_model, check_stackable, member_state, stack_models
 from longreach.objective import ObjectiveConfig, answer_loss
 from longreach.positions.ids import Sequential
 from longreach.runs.folder import RunFolder, RunInfo
@@ -29,8 +30,13 @@ from longreach.train import (
     newest_intact,
     prune,
     save_checkpoint,
+    stack_state,
+    take_member,
     train,
 )
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 _VALIDATION_SAMPLES = 256
 
@@ -58,11 +64,13 @@ def choose_device(device: str) -> str:
     return device
 
 
-def check(config: RunConfig) -> None:
-    """Find out before training starts what would go wrong after it."""
-    data = _data(config, 1024, seed=0, device="cpu")
+def check(config: RunConfig, stacked: bool = False) -> None:
+    """Find out before training starts what would go wrong after it; `stacked` if seeds are to be trained as one."""
+    data = _data(config, 1024, [0], device="cpu")
     config.ids.check(config.task, _look(config.task, data.longest))
     model = _new_model(config, seed=0, device="cpu")
+    if stacked:
+        check_stackable(model)
     predicted = config.ids.supplier(config.task) == "model"
     _refuse_ignored(config, model, predicted)
     if config.evaluate.encoding is not None:
@@ -114,41 +122,86 @@ def execute(
     observer: Observer | None = None,
 ) -> bool:
     """Train and test one seed in its folder; False if interrupted, with everything saved for a resume."""
+    return execute_together(config, [folder], [info], device, resume, observer)
+
+
+def execute_together(
+    config: RunConfig,
+    folders: Sequence[RunFolder],
+    infos: Sequence[RunInfo],
+    device: str,
+    resume: bool = False,
+    observer: Observer | None = None,
+) -> bool:
+    """Train several seeds as one stack and test them one by one, each in its folder; False if interrupted."""
     observer = observer or Observer()
-    if resume and (folder.path / "config.yaml").exists():
-        _refuse_other_config(folder, config)
-        if folder.finished:
-            observer.say(f"{folder.path} is finished already")
-            return True
-        folder.note_resume(info)
-    else:
-        check(config)
-        folder.create(config, info)
-    model = _new_model(config, info.seed, device)
-    if not _train(config, folder, info.seed, model, device, observer):
+    todo = []
+    for folder, info in zip(folders, infos, strict=True):
+        if resume and (folder.path / "config.yaml").exists():
+            _refuse_other_config(folder, config)
+            if folder.finished:
+                observer.say(f"{folder.path} is finished already")
+                continue
+            folder.note_resume(info)
+        else:
+            check(config)
+            folder.create(config, info)
+        todo.append(_Run(folder, info.seed, _new_model(config, info.seed, device)))
+    if not todo:
+        return True
+    failures: dict[int, str] = {}
+    if not _train(config, todo, device, observer, failures):
         return False
-    return _test(config, folder, info.seed, model, device, observer)
+    for run in todo:
+        if run.seed not in failures and not _test(config, run.folder, run.seed, run.model, device, observer):
+            return False
+    if failures:
+        raise RunFailed("; ".join(failures.values()))
+    return True
 
 
-def _train(config: RunConfig, folder: RunFolder, seed: int, model: Model, device: str, observer: Observer) -> bool:
-    from torch.utils.tensorboard import SummaryWriter  # takes a second to import
+class _Run(NamedTuple):
+    """One seed."""
 
-    optimizer = build_optimizer(config.train.optimizer, model)
-    start = newest_intact(folder.checkpoints, warn=observer.say)
-    step = 0
-    if start is not None:
-        load_checkpoint(start, model, optimizer)
-        step = start.step
-        observer.say(f"resuming {folder.path} at step {step}")
-    folder.forget_after(step)
+    folder: RunFolder
+    seed: int
+    model: Model
+
+
+def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer, failures: dict[int, str]) -> bool:
+    starts = [newest_intact(run.folder.checkpoints, warn=observer.say) for run in runs]
+    steps = [0 if start is None else start.step for start in starts]
+    if len(set(steps)) > 1:
+        observer.say("the seeds stopped at different steps: they go on one after the other")
+        return all(_train(config, [run], device, observer, failures) for run in runs)
+    optimizers = [build_optimizer(config.train.optimizer, run.model) for run in runs]
+    step = steps[0]
+    for run, start, optimizer in zip(runs, starts, optimizers, strict=True):
+        if start is not None:
+            load_checkpoint(start, run.model, optimizer)
+            observer.say(f"resuming {run.folder.path} at step {step}")
+        run.folder.forget_after(step)
     if step >= config.train.steps:
         return True
+    model, optimizer = runs[0].model, optimizers[0]
+    if len(runs) > 1:
+        model = stack_models([run.model for run in runs])
+        optimizer = build_optimizer(config.train.optimizer, model)
+        if step:
+            stack_state(optimizer, optimizers)
     # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
     compiled = cast(Model, torch.compile(model)) if config.train.compile else None
-    data = _data(config, config.train.batch_size, seed, device)
-    report = observer.phase(f"train {_label(folder)}", config.train.steps)
+    data = _data(config, config.train.batch_size, [run.seed for run in runs], device)
+    report = observer.phase(f"train {_labels(runs)}", config.train.steps)
     report(step, "")
-    with SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1) as board:
+
+    def refresh(number: int) -> None:
+        """Bring one of the models of a stack up to date."""
+        if len(runs) > 1:
+            runs[number].model.load_state_dict(member_state(model, number))
+
+    def hooks(number: int, board: "SummaryWriter") -> Hooks:
+        folder, seed, member = runs[number]
 
         def log(done: int, values: dict[str, float]) -> None:
             folder.log(done, values)
@@ -156,25 +209,40 @@ def _train(config: RunConfig, folder: RunFolder, seed: int, model: Model, device
                 board.add_scalar(name, value, done)
 
         def validate(done: int) -> float:
-            score = _validate(config, model, seed, device)
+            refresh(number)
+            score = _validate(config, member.eval(), seed, device)
             log(done, {"in_distribution_em": score})
             return score
 
         def save(done: int, score: float | None) -> None:
-            save_checkpoint(folder.checkpoints, done, model, optimizer, score)
+            refresh(number)
+            if len(runs) > 1:
+                take_member(optimizer, number, optimizers[number])
+            save_checkpoint(folder.checkpoints, done, member, optimizers[number], score)
             prune(folder.checkpoints, config.train.keep_last)
 
-        hooks = Hooks(
+        def give_up(reason: str) -> None:
+            failures[seed] = f"{folder.path}: {reason}; {_last_good(folder)}"
+            if len(runs) == 1:
+                raise RunFailed(failures[seed])
+            observer.say(f"{failures[seed]}; the others go on")
+
+        return Hooks(
             log=log,
             validate=validate,
             save=save,
             progress=lambda done, loss: report(done, f"loss {loss:.3g}"),
             should_stop=observer.should_stop,
+            give_up=give_up,
         )
-        try:
-            return train(model, optimizer, data, config.train, hooks, start_step=step, compiled=compiled)
-        except RunFailed as error:
-            raise RunFailed(f"{folder.path}: {error}; {_last_good(folder)}") from error
+
+    from torch.utils.tensorboard import SummaryWriter  # takes a second to import
+
+    with ExitStack() as boards:
+        places = [str(run.folder.path / "tensorboard") for run in runs]
+        writers = [boards.enter_context(SummaryWriter(place, purge_step=step + 1)) for place in places]
+        every = [hooks(number, writer) for number, writer in enumerate(writers)]
+        return train(model, optimizer, data, config.train, every, start_step=step, compiled=compiled)
 
 
 class _StopTesting(Exception):
@@ -235,20 +303,22 @@ def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
 @torch.no_grad()
 def _check_reachable(config: RunConfig, model: Model) -> None:
     """Refuse a position head that cannot say the true IDs: its loss would be infinite."""
-    batch = _data(config, 64, seed=0, device="cpu").batch(0)
+    batch = _data(config, 64, [0], device="cpu").batch(0)
     objective = ObjectiveConfig(id_loss_on=config.train.objective.id_loss_on)
     needs = None if model.dependency_head is None else config.task.depends_on(batch.sample)
     loss = answer_loss(model, batch.sample, batch.ids, objective, depends_on=needs)
-    if not math.isfinite(float(loss.position)):
+    if not math.isfinite(float(loss.position.sum())):
         raise BadInput(
             f"the position head cannot reach all IDs of {config.task.name}: raise model.position_head.moves,"
             " or use another head or form of coupling"
         )
 
 
-def _data(config: RunConfig, batch_size: int, seed: int, device: str) -> TrainingStream:
+def _data(config: RunConfig, batch_size: int, seeds: Sequence[int], device: str) -> TrainingStream:
     lengths = legal_lengths(config.task, config.train.lengths)
-    return TrainingStream(config.task, config.ids, lengths, batch_size, seed, device, config.train.prime)
+    first, *others = seeds
+    prime = config.train.prime
+    return TrainingStream(config.task, config.ids, lengths, batch_size, first, device, prime, tuple(others))
 
 
 def _new_model(config: RunConfig, seed: int, device: str) -> Model:
@@ -281,6 +351,11 @@ def _last_good(folder: RunFolder) -> str:
     if not checkpoints:
         return "no checkpoint had been saved before; try a lower train.optimizer.lr"
     return f"the last good state is step {checkpoints[-1].step} in {folder.checkpoints}"
+
+
+def _labels(runs: list[_Run]) -> str:
+    others = [str(run.seed) for run in runs[1:]]
+    return ", ".join([_label(runs[0].folder), *others])
 
 
 def _label(folder: RunFolder) -> str:

@@ -11,7 +11,7 @@ import json
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -40,6 +40,8 @@ class RunInfo:
     versions: dict[str, str]
     commit: str
     title: str = ""
+    stack: list[int] = field(default_factory=list)
+    """Seeds that were trained as one stack, its own among them; empty where it was trained alone."""
     resumed: list[dict[str, Any]] = field(default_factory=list)
     """Device, versions and commit of later starts, where they differ from the first."""
 
@@ -146,8 +148,10 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", str(path))]
 
 
-def gather_info(recipe: str, title: str, variant: str, seed: int, device: str) -> RunInfo:
-    return RunInfo(recipe, variant, seed, _device_name(device), _versions(), commit_of_this_code(), title)
+def gather_info(recipe: str, title: str, variant: str, seed: int, device: str, stack: Sequence[int] = ()) -> RunInfo:
+    """Of a run that starts now."""
+    commit = commit_of_this_code()
+    return RunInfo(recipe, variant, seed, _device_name(device), _versions(), commit, title, list(stack))
 
 
 def _versions() -> dict[str, str]:

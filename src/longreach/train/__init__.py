@@ -10,6 +10,7 @@ from longreach.train.checkpoint import (
 )
 from longreach.train.loop import Hooks, TrainConfig, train
 from longreach.train.optimizer import OptimizerConfig, build_optimizer
+from longreach.train.stack import stack_state, take_member
 from longreach.train.stream import PrimeConfig, TrainingStream, legal_lengths
 
 __all__ = [
@@ -26,5 +27,7 @@ __all__ = [
     "newest_intact",
     "prune",
     "save_checkpoint",
+    "stack_state",
+    "take_member",
     "train",
 ]

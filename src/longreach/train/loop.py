@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -69,6 +69,8 @@ class Hooks:
     progress: Callable[[int, float], None]
     """Steps done and the latest known loss."""
     should_stop: Callable[[], bool]
+    give_up: Callable[[str], None] | None = None
+    """Told why training this model makes no sense any more; without it the loop itself fails."""
 
 
 def train(
@@ -76,20 +78,22 @@ def train(
     optimizer: torch.optim.Optimizer,
     data: TrainingStream,
     config: TrainConfig,
-    hooks: Hooks,
+    hooks: Hooks | Sequence[Hooks],
     start_step: int = 0,
     compiled: Model | None = None,
 ) -> bool:
     """Train from `start_step` to the end; False if asked to stop before, with everything saved.
 
-    `compiled`, if given, is the same model in the form that computes the loss.
+    A stack of models has hooks for each of them, of which the first tells progress and when to stop.  `compiled`, if
+    given, is the same model in the form that computes the loss.
     """
+    every = [hooks] if isinstance(hooks, Hooks) else list(hooks)
     device_type = torch.device(data.device).type
     # reading a loss waits for the device: on a GPU it is done only when a line is written anyway
     read_every = 1 if device_type == "cpu" else config.log_every
     unread: list[torch.Tensor] = []
-    score: float | None = None
-    loss = id_loss = dependency_loss = norm = math.nan
+    latest: list[list[float]] = []
+    alive = dict(enumerate(every))
     logged_at, logged_step = time.perf_counter(), start_step
     model.train()
     take_step = Stepper(
@@ -107,35 +111,58 @@ def train(
         unread.append(take_step(step))
         done = step + 1
         last = done == config.steps
-        stop = hooks.should_stop()
+        stop = every[0].should_stop()
         saving = done % config.save_every == 0 or last or stop
         if len(unread) >= read_every or saving:
             read = torch.stack(unread).tolist()
-            _refuse_non_finite(read, first_step=done - len(read) + 1)
-            (loss, id_loss, dependency_loss, norm), unread = read[-1], []
+            _drop_spoilt(alive, read, first_step=done - len(read) + 1)
+            latest, unread = read[-1], []
         if done % config.log_every == 0 or last:
             seconds = time.perf_counter() - logged_at
             rate = (done - logged_step) * config.batch_size / seconds
-            lr = learning_rate(config.optimizer, step, config.steps)
-            others = {} if model.position_head is None else {"id_loss": id_loss}
-            others |= {} if model.dependency_head is None else {"dependency_loss": dependency_loss}
-            hooks.log(done, {"loss": loss, **others, "lr": lr, "grad_norm": norm, "samples_per_second": rate})
+            for number, one in alive.items():
+                one.log(done, _values(model, latest[number], learning_rate(config.optimizer, step, config.steps), rate))
             logged_at, logged_step = time.perf_counter(), done
+        scores: dict[int, float] = {}
         if done % config.validate_every == 0 or last:
             model.eval()
-            score = hooks.validate(done)
+            scores = {number: one.validate(done) for number, one in alive.items()}
             model.train()
         if saving:
-            hooks.save(done, score if done % config.validate_every == 0 or last else None)
-        hooks.progress(done, loss)
+            for number, one in alive.items():
+                one.save(done, scores.get(number))
+        every[0].progress(done, latest[0][0] if latest else math.nan)
+        if not alive:
+            return True
         if stop and not last:
             return False
     return True
 
 
-def _refuse_non_finite(read: list[list[float]], first_step: int) -> None:
-    """Stop before weights that a bad step has spoilt are saved.  A gradient may overflow before the loss does."""
+def _values(model: Model, losses: list[float], rate: float, samples_per_second: float) -> dict[str, float]:
+    """What a line of metrics says; where models are stacked, the rate is that of each."""
+    loss, id_loss, dependency_loss, norm = losses
+    others = {} if model.position_head is None else {"id_loss": id_loss}
+    others |= {} if model.dependency_head is None else {"dependency_loss": dependency_loss}
+    return {"loss": loss, **others, "lr": rate, "grad_norm": norm, "samples_per_second": samples_per_second}
+
+
+def _drop_spoilt(alive: dict[int, Hooks], read: list[list[list[float]]], first_step: int) -> None:
+    """Give up a model before weights that a bad step has spoilt are saved; the others of a stack go on.  A gradient may
+    overflow before the loss does."""
+    for number, hooks in list(alive.items()):
+        reason = _non_finite([values[number] for values in read], first_step)
+        if reason is None:
+            continue
+        if hooks.give_up is None:
+            raise RunFailed(reason)
+        hooks.give_up(reason)
+        del alive[number]
+
+
+def _non_finite(read: list[list[float]], first_step: int) -> str | None:
     for offset, values in enumerate(read):
         for name, value in zip(("loss", "loss on IDs", "loss on dependencies", "gradient's norm"), values, strict=True):
             if not math.isfinite(value):
-                raise RunFailed(f"the {name} became {value} at step {first_step + offset}")
+                return f"the {name} became {value} at step {first_step + offset}"
+    return None

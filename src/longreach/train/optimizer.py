@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,19 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Ad
     ]
     fused = next(model.parameters()).is_cuda
     return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=fused)
+
+
+def clip_each(parameters: list[nn.Parameter], most: float, models: int) -> Float[Tensor, "{models}"]:
+    """Scale the gradients of each of the stacked models down to a norm of at most `most`; the norms before."""
+    if models == 1:
+        norm: Tensor = torch.nn.utils.clip_grad_norm_(parameters, most)
+        return norm[None]
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norms: Tensor = torch.stack([gradient.reshape(models, -1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+    scale = (most / (norms + 1e-6)).clamp(max=1)
+    for gradient in gradients:
+        gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
+    return norms
 
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:

@@ -1,6 +1,7 @@
 """One optimizer step as a function of its number; on a GPU recorded once and replayed."""
 
 import math
+from collections.abc import Iterator
 from contextlib import nullcontext
 
 import torch
@@ -8,7 +9,8 @@ from torch import Tensor
 
 from longreach.model import Model
 from longreach.objective import ObjectiveConfig, answer_loss, id_targets, token_targets
-from longreach.train.optimizer import OptimizerConfig, learning_rate
+from longreach.seeding import Draws
+from longreach.train.optimizer import OptimizerConfig, clip_each, learning_rate
 from longreach.train.stream import TrainingStream
 
 _WARM_UP = 3
@@ -42,7 +44,8 @@ class Stepper:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.weights = torch.tensor([1.0, objective.id_weight, objective.dependency_weight], device=data.device)
         self.number = torch.zeros((), dtype=torch.long, device=data.device)
-        self.result = torch.zeros(4, device=data.device)
+        self.models = len(data.seeds)
+        self.result = torch.zeros(self.models, 4, device=data.device)
         if record and self.device_type == "cuda":
             self.rate = torch.zeros((), device=data.device)
             for group in optimizer.param_groups:
@@ -50,7 +53,8 @@ class Stepper:
             self._record()
 
     def __call__(self, step: int) -> Tensor:
-        """Loss per token, per predicted ID and of the dependency head, and the gradient's norm before clipping."""
+        """For each model: loss per token, per predicted ID and of the dependency head, and the gradient's norm before
+        clipping."""
         rate = learning_rate(self.optimizer_config, step, self.steps)
         self.number.fill_(step)
         if self.graph is not None:
@@ -66,32 +70,43 @@ class Stepper:
         sample, ids = batch.sample, batch.ids
         depends_on = None if self.model.dependency_head is None else self.data.task.depends_on(sample)
         # counts of the whole batch, so that its parts add up to it exactly
-        tokens = token_targets(sample).sum()
-        positions = id_targets(sample, self.objective.id_loss_on).sum().clamp(min=1)
-        size = self.data.batch_size // self.accumulate
+        tokens = self._sums(token_targets(sample).sum(1))
+        positions = self._sums(id_targets(sample, self.objective.id_loss_on).sum(1)).clamp(min=1)
         most = self.data.task.max_answer(self.data.longest)
-        means = torch.zeros(3, device=ids.device)
+        means = torch.zeros(self.models, 3, device=ids.device)
         self.optimizer.zero_grad(set_to_none=True)
         bf16 = torch.autocast(self.device_type, torch.bfloat16) if self.bf16 else nullcontext()
-        for part in range(self.accumulate):
-            rows = slice(part * size, (part + 1) * size)
+        for rows in self._parts(len(ids)):
             with bf16:
                 losses = answer_loss(
                     self.model,
-                    sample.rows(rows.start, rows.stop),
+                    sample.map(lambda tensor, rows=rows: tensor[rows]),
                     ids[rows],
                     self.objective,
-                    batch.draws.rows(rows.start, rows.stop),
+                    Draws(batch.draws.key[rows]),
                     progress=self.number / self.steps,
                     most=most,
                     depends_on=None if depends_on is None else depends_on[rows],
                 )
-            mean = torch.stack([losses.token / tokens, losses.position / positions, losses.dependency / tokens])
-            (mean @ self.weights).backward()  # type: ignore[no-untyped-call]
+            sums = [self._sums(loss) for loss in (losses.token, losses.position, losses.dependency)]
+            mean = torch.stack([sums[0] / tokens, sums[1] / positions, sums[2] / tokens], dim=1)
+            (mean @ self.weights).sum().backward()  # type: ignore[no-untyped-call]
             means += mean.detach()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.optimizer_config.clip or math.inf)
+        norms = clip_each(list(self.model.parameters()), self.optimizer_config.clip or math.inf, self.models)
         self.optimizer.step()
-        return torch.cat([means, norm[None]])
+        return torch.cat([means, norms[:, None]], dim=1)
+
+    def _sums(self, by_row: Tensor) -> Tensor:
+        """Over the rows of each model."""
+        return by_row.view(self.models, -1).sum(1)
+
+    def _parts(self, rows: int) -> Iterator[slice | Tensor]:
+        """The rows of a batch, as many of each model in every part."""
+        if self.accumulate == 1:
+            yield slice(None)
+            return
+        for part in torch.arange(rows, device=self.number.device).view(self.models, self.accumulate, -1).unbind(1):
+            yield part.flatten()
 
     def _record(self) -> None:
         """Run a few steps, take them back, and record one (recording computes nothing)."""

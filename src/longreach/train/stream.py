@@ -42,7 +42,11 @@ class PrimeConfig:
 
 @dataclass(frozen=True)
 class TrainingStream:
-    """Batches of mixed lengths, each length of the range that the task has being equally likely."""
+    """Batches of mixed lengths, each length of the range that the task has being equally likely.
+
+    With several seeds a batch holds one of `batch_size` for each, one behind the other: what each of them would have
+    alone.
+    """
 
     task: Task
     policy: IdPolicy
@@ -51,6 +55,12 @@ class TrainingStream:
     seed: int
     device: str
     prime: PrimeConfig | None = None
+    more_seeds: tuple[int, ...] = ()
+    """Of models that are trained beside the first."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return (self.seed, *self.more_seeds)
 
     @cached_property
     def longest(self) -> int:
@@ -65,7 +75,8 @@ class TrainingStream:
 
     def batch(self, step: int | Tensor) -> Batch:
         """`step` may lie on the device: then nothing here needs the host."""
-        draws = stream(self.seed, "train", step * self.batch_size + torch.arange(self.batch_size, device=self.device))
+        numbers = step * self.batch_size + torch.arange(self.batch_size, device=self.device)
+        draws = self._stream("train", numbers.repeat(len(self.seeds)))
         choice = draws.below("length", len(self.lengths), 1)[:, 0]
         length = self._lengths[choice]
         task_draws = draws.child("task")
@@ -74,6 +85,11 @@ class TrainingStream:
             length, task_draws = self._primed(self.prime, draws, long, length, task_draws)
         sample = self.task.sample(length, task_draws, self.longest)
         return Batch(sample, self.policy.training_ids(self.task, sample, draws.child("ids")), draws)
+
+    def _stream(self, name: str, numbers: Int[Tensor, "b"]) -> Draws:
+        """Every row has the stream of its own seed."""
+        parts = zip(self.seeds, numbers.chunk(len(self.seeds)), strict=True)
+        return Draws(torch.cat([stream(seed, name, part).key for seed, part in parts]))
 
     @cached_property
     def _long_lengths(self) -> Int[Tensor, "n"]:
@@ -84,9 +100,7 @@ class TrainingStream:
         self, prime: PrimeConfig, draws: Draws, long: Bool[Tensor, "b"], length: Int[Tensor, "b"], task_draws: Draws
     ) -> tuple[Int[Tensor, "b"], Draws]:
         """Lengths and randomness of a batch, some of whose samples are long ones."""
-        known = (
-            draws if prime.samples == 0 else stream(self.seed, "prime", draws.below("known", prime.samples, 1)[:, 0])
-        )
+        known = draws if prime.samples == 0 else self._stream("prime", draws.below("known", prime.samples, 1)[:, 0])
         theirs = self._long_lengths[known.below("prime length", len(self._long_lengths), 1)[:, 0]]
         key = torch.where(long, known.child("prime").key, task_draws.key)
         return torch.where(long, theirs, length), Draws(key)

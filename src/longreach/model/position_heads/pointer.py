@@ -12,6 +12,7 @@ from longreach.errors import BadInput
 from longreach.model.position_heads.base import Features, IdChoice, PositionHead, PositionHeadConfig, Steps
 from longreach.positions.encodings import Encoding, Shape
 from longreach.registry import register
+from longreach.stacking import for_rows
 
 
 @register("position_head", "pointer")
@@ -101,6 +102,8 @@ def direction(x: Float[Tensor, "b t w"], token: Float[Tensor, "b t w"] | None) -
 class _Pointing(nn.Module):
     """One level: scores for the reserved ID and for every (move, token), in this order."""
 
+    stacks = True
+
     def __init__(self, width: int, features: int, moves: int, config: PointerConfig) -> None:
         super().__init__()
         self.config = config
@@ -123,11 +126,12 @@ class _Pointing(nn.Module):
             query = direction(query, steps.token if self.config.see_token else None)
         else:
             query = query / memory.shape[-1] ** 0.5
-        scores = self.log_scale.exp() * (query @ memory.transpose(1, 2)).float()  # [b, a, t]
+        scale = for_rows(self.log_scale, 0, len(query)).exp()[:, None, None]
+        scores = scale * (query @ memory.transpose(1, 2)).float()  # [b, a, t]
         special = self.special(mixed).float()
         index = torch.arange(memory.shape[1], device=memory.device)
         is_current = index == visible[..., None] - 1
-        growth = 1 + self.slope * visible.float().log()[..., None]
+        growth = 1 + for_rows(self.slope, 0, len(query))[:, None, None] * visible.float().log()[..., None]
         unseen = index >= visible[..., None]
         if self.config.kind_first:
             reserved, current, any_token = special.log_softmax(-1)[..., None].unbind(-2)

@@ -10,6 +10,7 @@ from longreach.model.position_heads.base import Features, IdChoice, PositionHead
 from longreach.positions.encodings import Encoding, Shape
 from longreach.positions.encodings.learned import Learned
 from longreach.registry import register
+from longreach.stacking import times_transposed
 
 
 @register("position_head", "table")
@@ -50,7 +51,7 @@ class Table(PositionHead):
         tables = self.tables if self._tied is None else self._tied[0]
         for size, table in zip(self.sizes, tables, strict=True):
             weight: Tensor = table.weight  # type: ignore[assignment]
-            logits = (mixed @ weight[: size + 1].T).float()
+            logits = times_transposed(mixed, weight[..., : size + 1, :]).float()
             ids = torch.arange(size + 1, device=logits.device).expand(len(logits), 1, -1)
             choices.append(IdChoice(ids, logits))
         return choices

@@ -33,6 +33,8 @@ class CopeConfig(EncodingConfig):
 
 
 class Cope(Encoding):
+    stacks = False  # it multiplies by its tables itself
+
     def __init__(self, shape: Shape, positions: int) -> None:
         super().__init__()
         self.positions = positions

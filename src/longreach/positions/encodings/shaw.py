@@ -35,6 +35,8 @@ class ShawConfig(EncodingConfig):
 
 
 class Shaw(Encoding):
+    stacks = False  # it multiplies by its tables itself
+
     def __init__(self, shape: Shape, max_distance: int) -> None:
         super().__init__()
         self.max_distance = max_distance

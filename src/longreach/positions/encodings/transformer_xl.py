@@ -39,6 +39,8 @@ class TransformerXlConfig(EncodingConfig):
 
 
 class TransformerXl(Encoding):
+    stacks = False  # it multiplies by its tables itself
+
     def __init__(self, shape: Shape, base: float) -> None:
         super().__init__()
         self.heads, self.width, self.base = shape.heads, shape.width, base

@@ -1,0 +1,223 @@
+"""A stack of models computes what each of them computes alone."""
+
+import pytest
+import torch
+
+from longreach.api import (
+    AlibiConfig,
+    AsEntmaxConfig,
+    Coupled,
+    LearnedConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    ParityScratchpad,
+    PointerConfig,
+    Predicted,
+    PrimeConfig,
+    RopeConfig,
+    ScaledSoftmaxConfig,
+    Span,
+    TableConfig,
+    TrainConfig,
+    TransformerConfig,
+    VariableAssignment,
+    build_model,
+)
+from longreach.errors import BadInput
+from longreach.model import member_state, stack_models
+from longreach.objective import answer_loss
+from longreach.positions.ids import Sequential
+from longreach.registry import entries
+from longreach.train import Hooks, TrainingStream, build_optimizer, train
+from longreach.train.optimizer import clip_each
+
+SEEDS = (3, 1, 4)
+PARITY = ParityScratchpad()
+ASSIGNMENT = VariableAssignment(num_names=20)
+POINTER = {"position_head": PointerConfig(), "attention": ScaledSoftmaxConfig()}
+CASES = {
+    "plain": (PARITY, Sequential(), TransformerConfig(layers=2, width=16, heads=2)),
+    "scaled, normalised, tied": (
+        PARITY,
+        Coupled(max_id=30),
+        TransformerConfig(
+            layers=2,
+            width=16,
+            heads=2,
+            norm_queries_and_keys=True,
+            tie_embeddings=True,
+            attention=ScaledSoftmaxConfig(),
+        ),
+    ),
+    "pointer": (ASSIGNMENT, Predicted(max_id=40), TransformerConfig(layers=1, width=16, heads=2, **POINTER)),
+    "kind first, heads by ID": (
+        ASSIGNMENT,
+        Predicted(max_id=40),
+        TransformerConfig(
+            layers=2, width=16, heads=4, id_heads=2, position_head=PointerConfig(kind_first=True), encoding=RopeConfig()
+        ),
+    ),
+    "table": (
+        ASSIGNMENT,
+        Predicted(max_id=40),
+        TransformerConfig(layers=1, width=16, heads=2, encoding=LearnedConfig(), position_head=TableConfig(tied=True)),
+    ),
+    "looped, biases, entmax": (
+        PARITY,
+        Sequential(),
+        TransformerConfig(
+            layers=1, loops=2, inject=True, width=16, heads=2, encoding=AlibiConfig(), attention=AsEntmaxConfig()
+        ),
+    ),
+    "copy and dependency heads": (
+        ASSIGNMENT,
+        Sequential(),
+        TransformerConfig(layers=1, width=16, heads=2, copy_head=True, dependency_head=True),
+    ),
+}
+
+
+REFUSED = {"cope", "fire", "kerple", "shaw", "transformer_xl"}
+
+
+def built(task, policy, config, seed):
+    return build_model(config, len(task.vocabulary), seed, policy.level_sizes(task), policy.max_id)
+
+
+def batches(task, policy, seeds, size=6, prime=None):
+    return TrainingStream(task, policy, (3, 4, 5, 6), size, seeds[0], "cpu", prime, tuple(seeds[1:]))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_and_gradients_are_those_of_each_model(name):
+    task, policy, config = CASES[name]
+    models = [built(task, policy, config, seed).double() for seed in SEEDS]
+    stacked = stack_models(models)
+    together = batches(task, policy, SEEDS).batch(2)
+
+    def total(model, batch):
+        needs = task.depends_on(batch.sample) if config.dependency_head else None
+        losses = answer_loss(model, batch.sample, batch.ids, depends_on=needs)
+        return (losses.token + losses.position + losses.dependency).sum()
+
+    total(stacked, together).backward()
+    gradients = {name: parameter.grad for name, parameter in stacked.named_parameters()}
+    for number, (seed, model) in enumerate(zip(SEEDS, models, strict=True)):
+        alone = batches(task, policy, (seed,)).batch(2)
+        rows = slice(6 * number, 6 * number + 6)
+        assert torch.equal(together.sample.tokens[rows], alone.sample.tokens)
+        assert torch.equal(together.ids[rows], alone.ids)
+        total(model, alone).backward()
+        for key, parameter in model.named_parameters():
+            got = gradients[key]
+            assert (parameter.grad is None) == (got is None)
+            if got is not None:
+                torch.testing.assert_close(got[number], parameter.grad, rtol=1e-9, atol=1e-12)
+        for key, tensor in member_state(stacked, number).items():
+            assert torch.equal(tensor, model.state_dict()[key])
+
+
+@pytest.mark.parametrize("encoding", sorted(entries("encoding")))
+def test_every_encoding_is_stacked_right_or_refused(encoding):
+    cls = entries("encoding")[encoding]
+    policy = Coupled(max_id=30)
+    try:
+        config = TransformerConfig(layers=2, width=16, heads=2, encoding=cls())
+        models = [built(PARITY, policy, config, seed).double() for seed in SEEDS]
+    except (BadInput, ValueError, TypeError):
+        pytest.skip("needs settings of its own")
+    if encoding in REFUSED:
+        with pytest.raises(BadInput, match="cannot be stacked"):
+            stack_models(models)
+        return
+    stacked = stack_models(models)
+    batch = batches(PARITY, policy, SEEDS).batch(0)
+    together = stacked(batch.sample.tokens, batch.ids)
+    for number, model in enumerate(models):
+        rows = slice(6 * number, 6 * number + 6)
+        torch.testing.assert_close(
+            together[rows], model(batch.sample.tokens[rows], batch.ids[rows]), rtol=1e-9, atol=1e-11
+        )
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_each_model_follows_its_own_loss_curve(accumulate):
+    task, policy, config = CASES["pointer"]
+    prime = PrimeConfig(lengths=Span(9, 10), share=0.3, samples=4)
+    settings = TrainConfig(
+        lengths=Span(3, 6),
+        steps=12,
+        batch_size=6,
+        accumulate=accumulate,
+        log_every=1,
+        objective=ObjectiveConfig(id_weight=0.5, feed_predicted=0.3),
+        optimizer=OptimizerConfig(lr=3e-3, warmup=2, clip=0.5),
+    )
+
+    def curves(models, seeds):
+        logs = [[] for _ in seeds]
+        hooks = [
+            Hooks(
+                log=lambda done, values, log=log: log.append((values["loss"], values["id_loss"], values["grad_norm"])),
+                validate=lambda done: 0.0,
+                save=lambda done, score: None,
+                progress=lambda done, loss: None,
+                should_stop=lambda: False,
+            )
+            for log in logs
+        ]
+        model = models[0] if len(models) == 1 else stack_models(models)
+        train(
+            model, build_optimizer(settings.optimizer, model), batches(task, policy, seeds, 6, prime), settings, hooks
+        )
+        return logs, model
+
+    together, stacked = curves([built(task, policy, config, seed) for seed in SEEDS], SEEDS)
+    for number, seed in enumerate(SEEDS):
+        alone, model = curves([built(task, policy, config, seed)], (seed,))
+        torch.testing.assert_close(torch.tensor(together[number]), torch.tensor(alone[0]), rtol=2e-4, atol=2e-5)
+        for key, tensor in member_state(stacked, number).items():
+            torch.testing.assert_close(tensor, model.state_dict()[key], rtol=1e-3, atol=1e-4)
+
+
+def test_a_model_that_blows_up_leaves_the_others_alone():
+    task, policy, config = CASES["plain"]
+    settings = TrainConfig(lengths=Span(3, 6), steps=5, batch_size=6, log_every=1)
+    told, logs = [], [[] for _ in SEEDS]
+    hooks = [
+        Hooks(
+            log=lambda done, values, log=log: log.append(values["loss"]),
+            validate=lambda done: 0.0,
+            save=lambda done, score: None,
+            progress=lambda done, loss: None,
+            should_stop=lambda: False,
+            give_up=lambda reason, number=number: told.append((number, reason)),
+        )
+        for number, log in enumerate(logs)
+    ]
+    models = [built(task, policy, config, seed) for seed in SEEDS]
+    with torch.no_grad():
+        models[1].blocks[0].attention.qkv.weight.fill_(torch.inf)
+    stacked = stack_models(models)
+    assert train(stacked, build_optimizer(settings.optimizer, stacked), batches(task, policy, SEEDS), settings, hooks)
+    assert [number for number, _ in told] == [1]
+    assert "became nan at step 1" in told[0][1]
+    assert [len(log) for log in logs] == [5, 0, 5]
+
+
+def test_gradients_are_clipped_model_by_model():
+    parameters = [torch.nn.Parameter(torch.zeros(2, *shape)) for shape in ((3, 4), (5,), ())]
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+        parameter.grad[1] *= 100
+    alone = [[torch.nn.Parameter(p.detach()[number].clone()) for p in parameters] for number in range(2)]
+    for number in range(2):
+        for mine, parameter in zip(alone[number], parameters, strict=True):
+            mine.grad = parameter.grad[number].clone()
+    norms = clip_each(parameters, 5.0, 2)
+    for number in range(2):
+        norm = clip_each(alone[number], 5.0, 1)
+        torch.testing.assert_close(norms[number : number + 1], norm)
+        for mine, parameter in zip(alone[number], parameters, strict=True):
+            torch.testing.assert_close(parameter.grad[number], mine.grad)
+    assert float(norms[0]) < 5 < float(norms[1])

@@ -1,0 +1,123 @@
+"""Seeds trained as one stack leave the folders that they would leave alone."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_runs import CONFIG
+
+from longreach.api import ShawConfig
+from longreach.cli.main import main
+from longreach.errors import BadInput, RunFailed
+from longreach.runs import Observer, RunFolder, check, execute, execute_together, gather_info, load_model
+from longreach.train import list_checkpoints
+
+SEEDS = [5, 2, 7]
+
+
+def run_stack(path, config=CONFIG, observer=None, resume=False):
+    folders = [RunFolder(path / f"seed-{seed}") for seed in SEEDS]
+    infos = [gather_info("test", "", "", seed, "cpu", SEEDS) for seed in SEEDS]
+    return folders, execute_together(config, folders, infos, "cpu", resume, observer)
+
+
+def tensors(folder):
+    return load_file(list_checkpoints(folder.checkpoints)[-1].path)
+
+
+def stop_after(calls):
+    """An observer that asks to stop when it has been asked so many times."""
+    asked = iter(range(10**9))
+    return Observer(should_stop=lambda: next(asked) >= calls)
+
+
+def test_each_seed_is_as_if_it_had_been_alone(tmp_path):
+    folders, done = run_stack(tmp_path / "stack")
+    assert done
+    for seed, folder in zip(SEEDS, folders, strict=True):
+        alone = RunFolder(tmp_path / f"alone-{seed}")
+        execute(CONFIG, alone, gather_info("test", "", "", seed, "cpu"), "cpu")
+        assert {path.name for path in folder.path.iterdir()} == {path.name for path in alone.path.iterdir()}
+        mine, theirs = tensors(folder), tensors(alone)
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            torch.testing.assert_close(mine[name], theirs[name], rtol=1e-3, atol=1e-4)
+        losses = [[line["loss"] for line in one.metrics() if "loss" in line] for one in (folder, alone)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+        assert [(s.length, s.metric) for s in folder.scores()] == [(s.length, s.metric) for s in alone.scores()]
+        assert folder.info().stack == SEEDS
+        assert alone.info().stack == []
+        load_model(folder)
+
+
+def test_stopping_and_resuming_a_stack_gives_the_undisturbed_one_bit_for_bit(tmp_path):
+    whole, _ = run_stack(tmp_path / "whole")
+    parts, done = run_stack(tmp_path / "parts", observer=stop_after(13))
+    assert not done
+    assert {list_checkpoints(folder.checkpoints)[-1].step for folder in parts} == {14}
+    parts, done = run_stack(tmp_path / "parts", resume=True)
+    assert done
+    for one, other in zip(whole, parts, strict=True):
+        mine, theirs = tensors(one), tensors(other)
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+        assert one.scores() == other.scores()
+
+
+def test_seeds_that_stopped_at_different_steps_go_on_alone(tmp_path):
+    folders, _ = run_stack(tmp_path, observer=stop_after(13))
+    for path in folders[1].checkpoints.glob("step-00000014.*"):
+        path.unlink()
+    said = []
+    _, done = run_stack(tmp_path, observer=Observer(say=said.append), resume=True)
+    assert done
+    assert any("one after the other" in line for line in said)
+    assert all(folder.finished for folder in folders)
+
+
+def test_a_finished_seed_is_not_run_again(tmp_path):
+    folders, _ = run_stack(tmp_path, observer=stop_after(13))
+    alone = gather_info("test", "", "", SEEDS[0], "cpu")
+    assert execute(CONFIG, folders[0], alone, "cpu", resume=True)
+    before = tensors(folders[0])
+    _, done = run_stack(tmp_path, resume=True)
+    assert done
+    assert all(torch.equal(before[name], tensor) for name, tensor in tensors(folders[0]).items())
+    assert all(folder.finished for folder in folders)
+
+
+def test_a_seed_that_fails_is_named_and_the_others_are_finished(tmp_path, monkeypatch):
+    module = sys.modules["longreach.runs.execute"]
+    built = module._new_model
+
+    def spoil(config, seed, device):
+        model = built(config, seed, device)
+        if seed == SEEDS[1]:
+            with torch.no_grad():
+                model.embed.weight.fill_(torch.nan)
+        return model
+
+    monkeypatch.setattr(module, "_new_model", spoil)
+    with pytest.raises(RunFailed, match=f"seed-{SEEDS[1]}: the loss became nan at step 1"):
+        run_stack(tmp_path)
+    finished = [RunFolder(tmp_path / f"seed-{seed}").finished for seed in SEEDS]
+    assert finished == [True, False, True]
+
+
+def test_what_cannot_be_stacked_is_found_before_training():
+    config = replace(CONFIG, model=replace(CONFIG.model, encoding=ShawConfig()))
+    check(config)
+    with pytest.raises(BadInput, match="Shaw cannot be stacked"):
+        check(config, stacked=True)
+
+
+def test_the_command_line_stacks_seeds(tmp_path, capsys):
+    flags = ["--seeds", "3", "--stack", "2", "--train.steps", "3", "--evaluate.samples", "4"]
+    flags += ["--evaluate.free_samples", "2", "--evaluate.lengths", "4", "--device", "cpu", "--only", "aligned"]
+    assert main(["run", "demo", *flags, "--out", str(tmp_path / "out"), "--json"]) == 0
+    stacks = [json.loads(path.read_text())["stack"] for path in sorted(tmp_path.glob("out/aligned/seed-*/run.json"))]
+    assert stacks == [[0, 1], [0, 1], []]
+    assert main(["run", "demo", "--stack", "0"]) == 2
+    assert "--stack must be at least 1" in capsys.readouterr().err
