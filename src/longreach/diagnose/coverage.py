@@ -19,7 +19,7 @@ _EXACT = 16
 _PER_OCTAVE = 8
 _LEVEL = 1 << 12  # more than there are kinds at one level
 _ENOUGH = 10  # needs of a kind that a ratio is computed from
-_SOME = 200  # queries of which the needed tokens are compared with all others
+_SOME, _PAIRS = 200, 2000  # queries, and needed tokens of theirs, that are compared with all other tokens
 
 
 def kinds(needs: Needs, ids: Int[Tensor, "b g t"]) -> Int[Tensor, "n"]:
@@ -112,10 +112,11 @@ def _alike(needs: Needs, ids: Int[Tensor, "b g t"]) -> float:
     pair = torch.isin(needs.number, chosen).nonzero()[:, 0]
     if not len(pair):
         return 0.0
+    needed = torch.zeros(len(chosen), ids.shape[2], dtype=torch.bool)
+    needed[torch.searchsorted(chosen, needs.number[pair]), needs.key[pair]] = True
+    pair = pair[:: max(1, len(pair) // _PAIRS)]  # where each query needs thousands
     row, query, key = needs.row[pair], needs.query[pair], needs.key[pair]
     which = torch.searchsorted(chosen, needs.number[pair])
-    needed = torch.zeros(len(chosen), ids.shape[2], dtype=torch.bool)
-    needed[which, key] = True
     same = (ids[row] == ids[row, :, key][..., None]).all(1)
     others = same & (torch.arange(ids.shape[2]) <= query[:, None]) & ~needed[which]
     return float(others.sum(1).double().mean())
