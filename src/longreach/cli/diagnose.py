@@ -21,6 +21,8 @@ from longreach.runs import RunFolder, load_model
 from longreach.spans import Span
 from longreach.tasks import Task
 
+_STEPS = 1500
+
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
@@ -36,7 +38,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--train", help="training lengths, such as 1..40 (a run: its own; a file: all of its lengths)")
     parser.add_argument("--target", type=int, help="the length in question (default: ten times the longest trained)")
     parser.add_argument("--samples", type=int, default=256, help="samples at a length (default: 256)")
-    parser.add_argument("--steps", type=int, default=1500, help="a file: steps to learn it in (default: 1500)")
+    parser.add_argument("--steps", type=int, help="a file: steps to learn it in (default: 1500)")
     parser.add_argument("--seed", type=int, default=0, help="of samples, and of what is learnt from a file")
     parser.add_argument("--calibrate", type=int, metavar="N", help="instead: how often it is right on N planted tasks")
     parser.add_argument("--out", type=Path, help="a folder for diagnosis.json and a picture")
@@ -45,8 +47,10 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    if args.samples < 32 or args.steps < 1:
-        raise BadInput(f"--samples must be at least 32 and --steps at least 1, got {args.samples} and {args.steps}")
+    if args.samples < 32:
+        raise BadInput(f"--samples must be at least 32, got {args.samples}")
+    if args.steps is not None and args.steps < 1:
+        raise BadInput(f"--steps must be at least 1, got {args.steps}")
     if args.calibrate is not None:
         return _calibrate(args, settings)
     if args.source is None:
@@ -69,6 +73,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 def _calibrate(args: argparse.Namespace, settings: list[str]) -> int:
     if args.source is not None or settings or args.calibrate < 1:
         raise BadInput("--calibrate takes a number of planted tasks from 1, and no source")
+    if (args.train, args.target, args.steps) != (None, None, None):
+        raise BadInput("--calibrate has lengths and steps of its own")
     with watch(say, quiet=args.json) as observer:
         report = observer.phase("calibrate", args.calibrate)
         cases = list(calibrate(args.calibrate, args.seed, report))
@@ -91,7 +97,8 @@ def calibration_table(cases: list[Case]) -> Table:
     for rho in sorted({case.rho for case in cases}):
         some = [case for case in cases if case.rho == rho]
         for place in range(len(some[0].measured)):
-            ratios = sorted(list(c.forecast.values())[place].value / list(c.measured.values())[place] for c in some)
+            pairs = [(list(c.forecast.values())[place].value, list(c.measured.values())[place]) for c in some]
+            ratios = sorted(forecast / max(measured, 1e-12) for forecast, measured in pairs)
             within = sum(case.within(list(case.measured)[place]) for case in some)
             first = [str(rho), str(len(some)), str(sum(c.right_k for c in some)), str(sum(c.right_span for c in some))]
             table.add_row(
@@ -109,10 +116,11 @@ def _diagnose(args: argparse.Namespace, settings: list[str]) -> Diagnosis:
     if path.suffix == ".jsonl":
         _refuse(settings, "a file")
         with watch(say, quiet=args.json) as observer:
-            report = observer.phase("learn", args.steps)
-            return diagnose_data(
-                read_rows(path), span, args.target, args.samples, args.steps, args.seed, report, observer.say
-            )
+            steps = args.steps or _STEPS
+            rows, report = read_rows(path), observer.phase("learn", steps)
+            return diagnose_data(rows, span, args.target, args.samples, steps, args.seed, report, observer.say)
+    if args.steps is not None:
+        raise BadInput("--steps is for files: nothing is learnt from a task or a run")
     if (path / "config.yaml").is_file():
         _refuse(settings, "a run")
         config, model = load_model(RunFolder(path), "cpu")
@@ -167,7 +175,9 @@ def _needs(found: Diagnosis) -> Table:
     for column in ("", "tokens (median)", "span (9 in 10)", "distance (9 in 10)"):
         table.add_column(column)
     table.add_row(f"lengths up to {found.short_to}", *_cells(found.short))
-    table.add_row(f"length {found.long_at}", *_cells(found.long))
+    pooled = found.long_from != found.long_at
+    asked = f"lengths {found.long_from} to {found.long_at}" if pooled else f"length {found.long_at}"
+    table.add_row(asked, *_cells(found.long))
     if found.read is not None:
         table.add_row("the model reacts to", *_cells(found.read))
     return table
@@ -181,21 +191,29 @@ def _schemes(found: Diagnosis) -> Table:
     table = Table(
         title=f"Position IDs, best first: what lengths up to {found.short_to} show of {found.long_at}",
         title_justify="left",
-        caption=f"aligned, published: {found.coupling}\n"
-        "uncovered: samples that need a difference of IDs never trained\n"
-        f"to: the longest length at which at most {TOLERATED:.0%} are uncovered\n"
-        "kappa: how much rarer in training the worst covered difference is\n"
-        "strange: tokens at untrained differences, needed or not\n"
-        "alike: others with the IDs of a needed token;  span: of IDs, 9 in 10",
+        caption="\n".join(_columns(found)),
         caption_justify="left",
         box=None,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     for column in ("IDs", "uncovered", "to", "kappa", "strange", "alike", "span"):
         table.add_column(column, no_wrap=True)
     for report in found.schemes:
         table.add_row(*_scheme(report))
     return table
+
+
+def _columns(found: Diagnosis) -> list[str]:
+    """What the columns mean."""
+    return [
+        *([f"aligned, published: {found.coupling}"] if found.coupling else []),
+        "uncovered: samples that need a difference of IDs never trained",
+        f"to: the longest length up to which at most {TOLERATED:.0%} are uncovered",
+        "kappa: how much rarer in training the worst covered difference is",
+        "strange: tokens at untrained differences, needed or not",
+        "alike: others with the IDs of a needed token;  span: of IDs, 9 in 10",
+    ]
 
 
 def _scheme(report: SchemeReport) -> list[str]:

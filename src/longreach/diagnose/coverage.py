@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from longreach.diagnose.estimates import Estimate, rate_ratio, share
+from longreach.diagnose.estimates import Estimate, Tally, rate_ratio, share
 from longreach.diagnose.needs import Needs, most
 
 _EXACT = 16
 _PER_OCTAVE = 8
-_LEVEL = 1 << 12  # more than there are kinds at one level
-_ENOUGH = 10  # needs of a kind that a ratio is computed from
+_LEVEL = -7046029254386353131  # odd, so that multiplying loses nothing, and large: levels do not mix
+_ENOUGH = 5  # samples with a kind that a ratio is computed from
 _SOME, _PAIRS = 200, 2000  # queries, and needed tokens of theirs, that are compared with all other tokens
 
 
@@ -34,7 +34,7 @@ def kinds(needs: Needs, ids: Int[Tensor, "b g t"]) -> Int[Tensor, "n"]:
 
 
 def _bucket(difference: Tensor) -> Tensor:
-    """A number from 3 to below _LEVEL."""
+    """A number from 3 on."""
     size = difference.abs()
     octaves = (size.clamp(min=1).double() / _EXACT).log2() * _PER_OCTAVE
     bucket = torch.where(size <= _EXACT, size, _EXACT + 1 + octaves.long())
@@ -42,22 +42,44 @@ def _bucket(difference: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What training shows: how often each kind is needed, and which kinds are seen at all."""
+class Counts:
+    """How often each kind occurs, and in how many samples."""
 
     kinds: Int[Tensor, "n"]
     count: Int[Tensor, "n"]
+    squares: Int[Tensor, "n"]
+    rows: Int[Tensor, "n"]
+
+    @classmethod
+    def of(cls, kind: Int[Tensor, "m"], row: Int[Tensor, "m"]) -> "Counts":
+        found, place = torch.unique(kind, return_inverse=True)
+        width = int(row.max()) + 1 if len(row) else 1
+        cell, count = torch.unique(place * width + row, return_counts=True)
+        which = cell // width
+        zero = torch.zeros_like(found)
+        add = [zero.index_add(0, which, values) for values in (count, count**2, torch.ones_like(count))]
+        return cls(found, *add)
+
+    def tally(self, number: int, samples: int) -> Tally:
+        return Tally(int(self.count[number]), int(self.squares[number]), samples)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What training shows: how often each kind is needed, and which kinds are seen at all."""
+
+    needed: Counts
     seen: Int[Tensor, "m"]
     queries: int
+    samples: int
 
     @classmethod
     def by(cls, needs: Needs, relabelled: list[Int[Tensor, "b g t"]]) -> "Shown":
         """By the same samples under several draws of IDs."""
-        found = [torch.unique(kinds(needs, ids), return_counts=True) for ids in relabelled]
-        merged, place = torch.unique(torch.cat([kind for kind, _ in found]), return_inverse=True)
-        count = torch.zeros_like(merged).index_add_(0, place, torch.cat([count for _, count in found]))
+        kind = torch.cat([kinds(needs, ids) for ids in relabelled])
         seen = torch.cat([torch.unique(kinds(needs.everything, ids)) for ids in relabelled])
-        return cls(merged, count, torch.unique(seen), len(needs.queries[0]) * len(relabelled))
+        counts = Counts.of(kind, needs.row.repeat(len(relabelled)))
+        return cls(counts, torch.unique(seen), len(needs.queries[0]) * len(relabelled), len(needs.sample.tokens))
 
 
 @dataclass(frozen=True)
@@ -78,24 +100,22 @@ class Coverage:
     """How many other earlier tokens have the IDs of a needed one, on average: what IDs do not tell apart, tokens must.
     A scheme that tells nothing apart covers everything."""
     unseen: float
-    """Share of training's needs of kinds seen only once: about as many more would be new (Good and Turing).  Where
-    it is not small, kinds may look uncovered because too few samples were drawn."""
+    """How many kinds were needed in one training sample only, per sample: about as many new ones would the next sample
+    bring (Good and Turing).  Where it is not small, kinds look uncovered because too few samples were drawn."""
 
 
 def cover(shown: Shown, needs: Needs, ids: Int[Tensor, "b g t"]) -> Coverage:
     """Coverage of long samples by those of training."""
     asked = kinds(needs, ids)
-    new = ~torch.isin(asked, shown.kinds)
-    wanted, count = torch.unique(asked[~new], return_counts=True)
-    base = shown.count[torch.searchsorted(shown.kinds, wanted)]
+    new = ~torch.isin(asked, shown.needed.kinds)
     return Coverage(
         share(len(torch.unique(needs.row[new])), len(ids)),
         float(new.double().mean()) if len(new) else 0.0,
-        _worst(count, base, len(needs.queries[0]), shown.queries),
+        _worst(Counts.of(asked[~new], needs.row[~new]), len(needs.queries[0]), len(ids), shown),
         float((~torch.isin(kinds(needs.everything, ids), shown.seen)).double().mean()),
         _id_span(needs, ids),
         _alike(needs, ids),
-        float((shown.count == 1).sum()) / max(1, int(shown.count.sum())),
+        int((shown.needed.rows == 1).sum()) / shown.samples,
     )
 
 
@@ -122,11 +142,17 @@ def _alike(needs: Needs, ids: Int[Tensor, "b g t"]) -> float:
     return float(others.sum(1).double().mean())
 
 
-def _worst(count: Tensor, base: Tensor, asked: int, trained: int) -> Estimate | None:
+def _worst(asked: Counts, queries: int, samples: int, shown: Shown) -> Estimate | None:
     """The largest ratio, as far as one can be sure of it: few needs of a kind make large ratios by chance."""
+    trained = torch.searchsorted(shown.needed.kinds, asked.kinds)
+    known = (asked.rows >= _ENOUGH) & (shown.needed.rows[trained] >= _ENOUGH)
     ratios = [
-        rate_ratio(hits, asked, known, trained)
-        for hits, known in zip(count.tolist(), base.tolist(), strict=True)
-        if min(hits, known) >= _ENOUGH
+        rate_ratio(
+            asked.tally(number, samples),
+            queries,
+            shown.needed.tally(int(trained[number]), shown.samples),
+            shown.queries,
+        )
+        for number in known.nonzero()[:, 0].tolist()
     ]
     return max(ratios, key=lambda ratio: ratio.low, default=None)

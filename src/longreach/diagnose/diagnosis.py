@@ -14,7 +14,7 @@ from longreach.diagnose.estimates import Estimate, share
 from longreach.diagnose.growth import extend
 from longreach.diagnose.learn import IDS, learn
 from longreach.diagnose.models import losses, read_by
-from longreach.diagnose.needs import Needs, known_needs
+from longreach.diagnose.needs import Needs, check_size, known_needs
 from longreach.diagnose.recorded import Row, split
 from longreach.diagnose.schemes import candidates
 from longreach.errors import BadInput
@@ -24,7 +24,7 @@ from longreach.objective import token_targets
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import stream
 from longreach.spans import Span
-from longreach.tasks import Task
+from longreach.tasks import Sample, Task
 from longreach.train import legal_lengths
 
 TOLERATED = 0.05
@@ -94,6 +94,8 @@ class Diagnosis:
     long: Shape
     """Needs at the length for which it is asked."""
     short_to: int
+    long_from: int
+    """The first of the lengths that `long` is about: it stands for several where what is needed was found out."""
     long_at: int
     coupling: str
     """Who supplies the task's coupled IDs during generation, if there are any."""
@@ -138,6 +140,8 @@ def diagnose_task(
 ) -> Diagnosis:
     """From what the task itself says its answers depend on.  `own` is a scheme to judge besides the candidates."""
     lengths = legal_lengths(task, trained)
+    for length in (max(lengths), target):
+        check_size(task, length)
     rungs = ladder(task, max(lengths), target)
     draws = stream(seed, "diagnose lengths", torch.arange(_TRAINING_SAMPLES))
     short = known_needs(task, torch.tensor(lengths)[draws.below("length", len(lengths), 1)[:, 0]], seed)
@@ -145,7 +149,7 @@ def diagnose_task(
     for length in rungs:
         size = min(samples, max(32, _PAIRS // task.max_tokens(length) ** 2))
         long[length] = known_needs(task, torch.full((size,), length), seed + 1)
-    return _diagnose(task, trained, "the task says so", short, max(lengths), long, own)
+    return _diagnose(task, trained, "the task says so", short, max(lengths), long, own, seed=seed)
 
 
 def diagnose_model(
@@ -159,24 +163,35 @@ def diagnose_model(
     tell: Callable[[str], None] = lambda line: None,
 ) -> Diagnosis:
     """What a trained model reads, how its errors grow within its training lengths, and what that makes of the target.
-    Where the task does not say what its answers need, the longer half of the training lengths stands for the target:
-    what happens from half to whole is taken to happen again from there on."""
+    On the CPU.  Where the task does not say what its answers need, the longer half of the training lengths stands for
+    the target: what happens from half to whole is taken to happen again from there on."""
+    if model.embed.weight.device.type != "cpu":
+        raise BadInput("a model is diagnosed on the CPU: move it there with model.cpu()")
     lengths = legal_lengths(task, trained)
     tell("which tokens the model reacts to")
     few, many = _halves(lengths)
+    was_training = model.training
     model.eval()
     reads, strength = read_by(model, task, policy, few, 16, seed)
     far_reads, far_strength = read_by(model, task, policy, many, 16, seed + 1)
     tell("how its errors grow")
     errors = _errors(model, task, policy, [*few, *many], samples, seed)
-    accuracy = share(sum(part.hits for part in errors), samples * len(errors))
+    accuracy = share(sum(part.hits for part in errors), sum(len(part.losses) for part in errors))
+    model.train(was_training)
     if _says_needs(task, max(lengths)):
         diagnosis = diagnose_task(task, trained, target, samples, seed, policy)
         diagnosis = replace(diagnosis, read=Shape.of(far_reads))
     else:
         reached = {max(many): far_reads}
-        diagnosis = _diagnose(task, trained, "what the model reacts to", reads, max(few), reached, policy, target)
+        diagnosis = _diagnose(
+            task, trained, "what the model reacts to", reads, max(few), reached, policy, target, min(many), seed
+        )
     warnings = [*diagnosis.warnings, *_doubts(torch.cat([strength, far_strength]), accuracy)]
+    if not (_alike_laid_out(reads) and _alike_laid_out(far_reads)):
+        warnings.append(
+            "samples of one length are laid out differently: a token may have been replaced by one of another role,"
+            " and what the model reacts to be mistaken"
+        )
     forecast, doubts = _forecast(errors, diagnosis, seed)
     return replace(diagnosis, accuracy=accuracy, forecast=forecast, warnings=[*warnings, *doubts])
 
@@ -195,12 +210,15 @@ def diagnose_data(
     that it has not seen.  Without `trained` all rows are learnt; without `target` it is ten times that."""
     learnt, tested = split(rows)
     span = trained or Span(min(learnt.by_length), max(learnt.by_length))
+    target = 10 * span.high if target is None else target
+    if target <= span.high:
+        raise BadInput(f"the target must be beyond the training lengths {span}, got {target}")
     lengths = [x for x in learnt.by_length if span.low <= x <= span.high and x in tested.by_length]
     if len(lengths) < 4:
         raise BadInput(f"rows must have at least 4 lengths within {span}, each several times, got {len(lengths)}")
     model = learn(learnt, lengths, steps, seed, progress)
     span = Span(lengths[0], lengths[-1])
-    return diagnose_model(model, tested, IDS, span, target or 10 * span.high, samples, seed, tell)
+    return diagnose_model(model, tested, IDS, span, target, samples, seed, tell)
 
 
 def _diagnose(
@@ -212,12 +230,14 @@ def _diagnose(
     long: dict[int, Needs],
     own: IdPolicy | None,
     target: int | None = None,
+    long_from: int | None = None,
+    seed: int = 0,
 ) -> Diagnosis:
     last = long[max(long)]
     schemes = candidates(task, last.sample)
     if own is not None:
         schemes[OWN] = own
-    reports = [_judge_scheme(name, policy, task, short, long) for name, policy in schemes.items()]
+    reports = [_judge_scheme(name, policy, task, short, long, seed) for name, policy in schemes.items()]
     reports.sort(key=_badness)
     near, far = Shape.of(short), Shape.of(last)
     target = target or max(long)
@@ -234,6 +254,7 @@ def _diagnose(
         long=far,
         short_to=short_to,
         long_at=max(long),
+        long_from=long_from or max(long),
         coupling=_coupling(task),
         schemes=reports,
         margins=margins,
@@ -243,15 +264,18 @@ def _diagnose(
 
 def _coupling(task: Task) -> str:
     if not task.coupling_levels:
-        return "no coupling is known"
+        return ""
     return (
         "the task's coupling, by rule" if task.coupling_by_rule else "the task's coupling, which a model must predict"
     )
 
 
-def _judge_scheme(name: str, policy: IdPolicy, task: Task, short: Needs, long: dict[int, Needs]) -> SchemeReport:
+def _judge_scheme(
+    name: str, policy: IdPolicy, task: Task, short: Needs, long: dict[int, Needs], seed: int
+) -> SchemeReport:
     first = 1 if policy.supplier(task) == "count" else 0  # counting has no reserved ID
-    draws = [stream(n, "diagnose relabelling", torch.arange(len(short.sample.tokens))) for n in range(_RELABELLINGS)]
+    rows = torch.arange(len(short.sample.tokens))
+    draws = [stream(seed, f"diagnose relabelling/{number}", rows) for number in range(_RELABELLINGS)]
     shown = Shown.by(short, [policy.training_ids(task, short.sample, some) + first for some in draws])
     found = {
         length: cover(shown, needs, policy.evaluation_ids(task, needs.sample) + first) for length, needs in long.items()
@@ -265,11 +289,11 @@ def _judge_scheme(name: str, policy: IdPolicy, task: Task, short: Needs, long: d
 
 
 def _badness(report: SchemeReport) -> tuple[int | float, ...]:
-    """Little uncovered first, then a long reach, few strangers, few that are alike, near IDs, a small kappa."""
+    """Little uncovered first, then a long reach, few strangers, and a small kappa times the tokens that are alike: by
+    as much can errors grow that training does not show."""
     last = report.at_target
-    kappa = last.kappa.low if last.kappa else math.inf
-    alike, near = (round(math.log2(1 + x)) for x in (last.alike, last.id_span))
-    return round(last.uncovered_needs, 3), -report.covered_to, round(last.strangers, 1), alike, near, kappa
+    growth = (last.kappa.value if last.kappa else math.inf) * (1 + last.alike)
+    return round(last.uncovered_needs, 3), -report.covered_to, round(last.strangers, 1), growth, last.id_span
 
 
 def _warnings(found: Diagnosis) -> list[str]:
@@ -284,8 +308,9 @@ def _warnings(found: Diagnosis) -> list[str]:
     best = found.schemes[0]
     if best.at_target.uncovered.low > TOLERATED:
         lines.append("no scheme covers the target: train longer, or couple otherwise")
-    if max(report.at_target.unseen for report in found.schemes) > 0.01:
-        lines.append("some schemes spread needs so thin that samples are too few: their uncovered shares are too high")
+    thin = [report.scheme for report in found.schemes if report.at_target.unseen > TOLERATED]
+    if thin:
+        lines.append(f"too few samples were drawn for {', '.join(thin)}: their uncovered shares may be too high")
     if found.target > found.long_at:
         lines.append(
             f"coverage is that of {found.long_at} by lengths up to {found.short_to}; for {found.target} it is assumed"
@@ -323,6 +348,7 @@ class _Errors(NamedTuple):
     length: int
     losses: Float[Tensor, "n"]
     hits: int
+    wrong_tokens: int
     answers: Int[Tensor, "m"]
     """All tokens of all answers."""
 
@@ -331,13 +357,29 @@ def _errors(model: Model, task: Task, policy: IdPolicy, lengths: list[int], samp
     found = []
     for length in lengths:
         draws = stream(seed, f"diagnose errors/{length}", torch.arange(samples))
-        sample = task.sample(torch.full((samples,), length), draws, length)
+        sample = _distinct(task.sample(torch.full((samples,), length), draws, length))
         ids = policy.evaluation_ids(task, sample)
         judged = judge(model, sample, ids)
         right = judged.exact_with_ids if model.position_head is not None else judged.exact
         answers = sample.tokens[:, 1:][token_targets(sample)]
-        found.append(_Errors(length, losses(model, sample, ids), int(right.sum()), answers))
+        wrong = int((judged.answer_tokens - judged.right_tokens).sum())
+        found.append(_Errors(length, losses(model, sample, ids), int(right.sum()), wrong, answers))
     return found
+
+
+def _distinct(sample: Sample) -> Sample:
+    """Rows of a file once each: drawing one again says nothing new."""
+    if "number" not in sample.hidden:
+        return sample
+    seen = {int(number): row for row, number in enumerate(sample.hidden["number"])}
+    keep = torch.tensor(sorted(seen.values()))
+    return sample.map(lambda tensor: tensor[keep])
+
+
+def _alike_laid_out(needs: Needs) -> bool:
+    """Whether samples of one length have prompts of one size."""
+    sizes = torch.unique(torch.stack([needs.sample.length, needs.sample.prompt_tokens]), dim=1)
+    return sizes.shape[1] == len(torch.unique(needs.sample.length))
 
 
 def _doubts(strength: Tensor, accuracy: Estimate) -> list[str]:
@@ -357,6 +399,8 @@ def _forecast(errors: list[_Errors], found: Diagnosis, seed: int) -> tuple[dict[
     """Losses beyond training, and exact match as if the answer's tokens erred independently."""
     frequency = torch.bincount(torch.cat([part.answers for part in errors])).double()
     chance = 1 - float(((frequency / frequency.sum()) ** 2).sum())
+    if chance == 0:
+        return {}, ["all answers are the same token: there is nothing to forecast"]
     longest = max(part.length for part in errors)
     limit = _limit(found, longest)
     rungs = [length for length in _rungs(longest, found.target) if length <= limit]
@@ -367,8 +411,14 @@ def _forecast(errors: list[_Errors], found: Diagnosis, seed: int) -> tuple[dict[
     forecast = {}
     for length, loss in extend(by_length, chance, rungs, seed).items():
         size = max(1.0, line[0] + line[1] * length)
-        forecast[length] = Forecast(loss, Estimate(*((1 - x) ** size for x in (loss.value, loss.high, loss.low))))
-    lines = ["the forecast extends how errors grow within training, and says nothing about a break"]
+        wrong = [min(1.0, a * b) for a, b in zip(_wrong_per_loss(errors), loss, strict=True)]
+        exact, best, worst = ((1 - part) ** size for part in wrong)
+        forecast[length] = Forecast(loss, Estimate(exact, worst, best))
+    seen = sum(len(part.losses) for part in errors)
+    lines = [
+        "the forecast extends how errors grow within training, and says nothing about a break, or about failures in"
+        f" fewer than {3 / seen:.1g} of samples"
+    ]
     fitted = extend(by_length, chance, list(by_length), seed)
     stray = [length for length, values in by_length.items() if float(values.mean()) > 3 * fitted[length].high]
     if stray:
@@ -376,6 +426,15 @@ def _forecast(errors: list[_Errors], found: Diagnosis, seed: int) -> tuple[dict[
     if limit < found.target:
         lines.append(f"no forecast beyond {limit}: the model's own IDs do not cover what is needed there")
     return forecast, lines
+
+
+def _wrong_per_loss(errors: list[_Errors]) -> Estimate:
+    """Wrong tokens for each unit of loss: a token may be right with a probability below 1, and is wrong at most twice
+    as often as the loss says."""
+    tokens = sum(len(part.answers) for part in errors)
+    loss = sum(float(part.losses.mean()) * len(part.answers) for part in errors) / tokens
+    wrong = share(sum(part.wrong_tokens for part in errors), tokens)
+    return Estimate(*(min(2.0, value / max(loss, 1e-300)) for value in wrong))
 
 
 def _limit(found: Diagnosis, longest: int) -> int:

@@ -44,10 +44,20 @@ def over_samples(
     return Estimate(float(statistic(values)), low, high)
 
 
-def rate_ratio(hits: int, over: int, base_hits: int, base_over: int) -> Estimate:
-    """How much larger one rate is than another, both of counted events; the interval is that of a log ratio."""
-    ratio = hits / over / (base_hits / base_over)
-    spread = math.exp(1.96 * (1 / hits + 1 / base_hits) ** 0.5)
+class Tally(NamedTuple):
+    """How often something was counted, over samples that are independent of each other."""
+
+    hits: int
+    squares: int
+    """Sum over samples of their counts squared: those of one sample come together."""
+    samples: int
+
+
+def rate_ratio(asked: Tally, over: int, base: Tally, base_over: int) -> Estimate:
+    """How much larger one rate is than another; the interval is that of a log ratio."""
+    ratio = asked.hits / over / (base.hits / base_over)
+    variance = sum(max(0.0, tally.squares / tally.hits**2 - 1 / tally.samples) for tally in (asked, base))
+    spread = math.exp(1.96 * variance**0.5)
     return Estimate(ratio, ratio / spread, ratio * spread)
 
 

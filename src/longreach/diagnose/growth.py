@@ -15,7 +15,7 @@ from torch import Tensor
 from longreach.diagnose.estimates import Estimate
 from longreach.seeding import stream
 
-_REPEATS = 400
+_REPEATS, _ROUNDS = 400, 4
 _MARGIN = 0.05
 """What the form itself may be wrong by, once and for each doubling of the length: fixed on planted tasks of which
 none is among those that the docs report."""
@@ -29,17 +29,15 @@ def extend(
     measured = torch.tensor(sorted(losses), dtype=torch.float64)
     if len(measured) < 3:
         raise ValueError(f"losses must be known at 3 lengths or more, got {len(measured)}")
-    means, scales = [], []
+    means = []
     for length in sorted(losses):
         values = losses[length].double()
         again = stream(seed, f"diagnose growth/{length}", torch.arange(_REPEATS))
         drawn = again.below("rows", len(values), len(values))
         means.append(torch.cat([values.mean()[None], values[drawn].mean(1)]))
-        # at least the error of one sample in a thousand: a few lucky lengths must not decide alone
-        scales.append((values.std() / len(values) ** 0.5).clamp(min=1e-3 * float(values.mean()) + 1e-12))
     curve = torch.stack(means, dim=1).clamp(max=0.98 * chance)
     u = chance * curve / (chance - curve)
-    c0, c1 = _line(measured, u, 1 / torch.stack(scales) ** 2)
+    c0, c1 = _line(measured, u)
     result = {}
     for length in lengths:
         v = c0 + c1 * length
@@ -51,11 +49,20 @@ def extend(
     return result
 
 
-def _line(x: Float[Tensor, "n"], y: Float[Tensor, "r n"], weight: Float[Tensor, "n"]) -> tuple[Tensor, Tensor]:
-    """Weighted least squares with neither coefficient negative, one line for each row."""
-    total = weight.sum()
-    mean_x, mean_y = (weight * x).sum() / total, (weight * y).sum(1) / total
-    c1 = ((weight * (x - mean_x) * (y - mean_y[:, None])).sum(1) / (weight * (x - mean_x) ** 2).sum()).clamp(min=0)
-    c0 = mean_y - c1 * mean_x
-    through_zero = (weight * x * y).sum(1) / (weight * x * x).sum()
-    return c0.clamp(min=0), torch.where(c0 < 0, through_zero, c1)
+def _line(x: Float[Tensor, "n"], y: Float[Tensor, "r n"]) -> tuple[Tensor, Tensor]:
+    """Least squares with neither coefficient negative, one line for each row.
+
+    Points are weighted by what the line itself says: a mean of rare losses varies as much as it is large.  Not by how
+    much single losses vary, for then a length at which no rare loss happened to occur would decide alone.
+    """
+    weight = torch.ones_like(y)
+    for _ in range(_ROUNDS):
+        total = weight.sum(1)
+        mean_x, mean_y = (weight * x).sum(1) / total, (weight * y).sum(1) / total
+        off_x, off_y = x - mean_x[:, None], y - mean_y[:, None]
+        c1 = ((weight * off_x * off_y).sum(1) / (weight * off_x**2).sum(1)).clamp(min=0)
+        c0 = mean_y - c1 * mean_x
+        c1 = torch.where(c0 < 0, (weight * x * y).sum(1) / (weight * x * x).sum(1), c1)
+        c0 = c0.clamp(min=0)
+        weight = 1 / (c0[:, None] + c1[:, None] * x).clamp(min=1e-12)
+    return c0, c1

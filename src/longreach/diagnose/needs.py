@@ -17,6 +17,8 @@ from longreach.seeding import stream
 from longreach.tasks import Sample, Task
 
 _PAIRS = 1 << 26  # pairs of tokens that are listed at a time
+_MOST = 1 << 22  # needed tokens, of all samples together
+_FEW = 8  # samples are kept whatever they need
 _QUERIES = 4  # of each sample, where all that they see is listed
 
 
@@ -94,20 +96,26 @@ def most(values: Tensor) -> Tensor:
     return values.quantile(0.9, interpolation="lower")
 
 
-def known_needs(task: Task, lengths: Int[Tensor, "b"], seed: int) -> Needs:
-    """As the task itself says, one sample for each length."""
-    longest = int(lengths.max())
-    width = task.max_tokens(longest)
+def check_size(task: Task, length: int) -> None:
+    """Refuse a length at which who needs whom cannot be listed."""
+    width = task.max_tokens(length)
     if width * width > _PAIRS:
         raise BadInput(
-            f"a target of {longest} has up to {width} tokens, too many to list who needs whom:"
-            f" at most {int(_PAIRS**0.5)}"
+            f"length {length} has up to {width} tokens, too many to list who needs whom: at most {int(_PAIRS**0.5)}"
         )
+
+
+def known_needs(task: Task, lengths: Int[Tensor, "b"], seed: int) -> Needs:
+    """As the task itself says, one sample for each length, or fewer where they need very much."""
+    longest = int(lengths.max())
+    check_size(task, longest)
     draws = stream(seed, f"diagnose/{longest}", torch.arange(len(lengths)))
     sample = task.sample(lengths, draws, longest)
-    size = max(1, _PAIRS // (width * width))
-    parts = []
+    size = max(1, _PAIRS // task.max_tokens(longest) ** 2 // 4)
+    parts: list[Needs] = []
     for start in range(0, len(lengths), size):
+        if start >= _FEW and sum(len(part.row) for part in parts) > _MOST:
+            break
         some = sample.rows(start, start + size)
         parts.append(Needs.of(some, token_targets(some), task.depends_on(some)[:, 1:]))
     return join(parts)

@@ -9,7 +9,7 @@ from longreach.diagnose.diagnosis import Diagnosis
 
 
 def draw(found: Diagnosis, path: Path) -> None:
-    forecast = bool(found.forecast)
+    forecast = len(found.forecast) > 1
     figure = Figure(figsize=(12 if forecast else 8, 4.2), layout="constrained")
     axes = figure.subplots(1, 2 if forecast else 1, squeeze=False)[0]
     for shares, names in _curves(found).items():

@@ -42,7 +42,7 @@ def influence(
             varied = tokens[at].scatter(1, column[:, None], other[at, column][:, None])
             changes[number, at, :, column] = (predict(varied, at) - plain[at]).abs().sum(2).float() / 2
     tried = torch.where(promising, _ALL, _FIRST)[:, None]
-    differs = (tokens[:, None] != tokens[None]).double().mean(1)[:, None]
+    differs = (tokens[:, None] != tokens[None]).double().sum(1)[:, None] / max(1, batch - 1)
     return (changes.sum(0) / tried * differs).float()
 
 

@@ -14,6 +14,8 @@ from longreach.errors import BadInput
 from longreach.seeding import Draws, stream
 from longreach.tasks import Form, Level, Sample, Task, build_sample
 
+_LONGEST, _LARGEST = 10**6, 1 << 31
+
 
 @dataclass(frozen=True)
 class Row:
@@ -36,7 +38,7 @@ def read_rows(path: Path) -> list[Row]:
         if line.strip():
             try:
                 rows.append(_row(json.loads(line)))
-            except (ValueError, TypeError, AttributeError) as error:
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
                 raise BadInput(f"{path}, line {number}: {error}") from error
     if len({len(row.ids) for row in rows}) > 1:
         raise BadInput(f"{path}: either all rows have ids, with as many levels, or none has")
@@ -53,20 +55,30 @@ def _row(content: object) -> Row:
             raise ValueError(f"unknown field {name!r}: tokens, answer, length and ids are known")
     tokens, answer = (_numbers(content, name) for name in ("tokens", "answer"))
     length = content.get("length", len(tokens))
-    if type(length) is not int or length < 1:
-        raise ValueError(f"length must be a whole number from 1, got {length!r}")
-    ids = content.get("ids", [])
-    levels = ids if ids and isinstance(ids[0], list) else [ids] if ids else []
+    if type(length) is not int or not 1 <= length <= _LONGEST:
+        raise ValueError(f"length must be a whole number from 1 to {_LONGEST}, got {length!r}")
+    return Row(tokens, answer, length, _levels(content.get("ids", []), len(tokens) + len(answer)))
+
+
+def _levels(ids: object, size: int) -> list[list[int]]:
+    """One list or several, each with an ID for every token: 1, 2, ... without gaps, and 0 for those that have none."""
+    if not isinstance(ids, list):
+        raise ValueError("ids must be a list, or a list of lists")
+    several = ids and isinstance(ids[0], list)
+    levels = [_numbers({"ids": level}, "ids") for level in (ids if several or not ids else [ids])]
     for level in levels:
-        if len(_numbers({"ids": level}, "ids")) != len(tokens) + len(answer):
-            raise ValueError(f"ids must be {len(tokens) + len(answer)}, one for each token and answer token")
-    return Row(tokens, answer, length, levels)
+        if len(level) != size:
+            raise ValueError(f"ids must be {size}, one for each token and answer token, got {len(level)}")
+        used = set(level) - {0}
+        if used != set(range(1, len(used) + 1)) or not used:
+            raise ValueError("ids must count from 1 without gaps; 0 is for tokens that have none")
+    return levels
 
 
 def _numbers(content: dict[str, object], name: str) -> list[int]:
     values = content.get(name)
-    if not isinstance(values, list) or not values or not all(type(value) is int and value >= 0 for value in values):
-        raise ValueError(f"{name} must be a list of whole numbers from 0, not empty")
+    if not isinstance(values, list) or not values or not all(type(x) is int and 0 <= x < _LARGEST for x in values):
+        raise ValueError(f"{name} must be a list of whole numbers from 0 and below 2**31, not empty")
     return values
 
 
@@ -140,12 +152,14 @@ class Recorded(Task):
 
 
 def split(rows: Sequence[Row], held_out: float = 0.2) -> tuple[Recorded, Recorded]:
-    """Rows to learn from and rows to test on, in which no prompt is shared."""
+    """Rows to learn from and rows to test on: no prompt is in both, and every length is."""
     known = tuple(sorted({token for row in rows for token in (*row.tokens, *row.answer)}))
     prompts = sorted({tuple(row.tokens) for row in rows})
     lot = stream(0, "diagnose split", torch.arange(len(prompts))).uniform("lot", 1)[:, 0].tolist()
     tested = {prompt for prompt, number in zip(prompts, lot, strict=True) if number < held_out}
     parts = [row for row in rows if tuple(row.tokens) not in tested], [r for r in rows if tuple(r.tokens) in tested]
-    if not all(parts):
-        raise BadInput("the rows must have several prompts, so that some can be held out")
-    return Recorded(rows=parts[0], known=known), Recorded(rows=parts[1], known=known)
+    common = {row.length for row in parts[0]} & {row.length for row in parts[1]}
+    learnt, kept = ([row for row in part if row.length in common] for part in parts)
+    if not common:
+        raise BadInput("rows must have several prompts of each length, so that some can be held out")
+    return Recorded(rows=learnt, known=known), Recorded(rows=kept, known=known)
