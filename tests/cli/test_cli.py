@@ -447,6 +447,8 @@ def test_a_diagnosis_that_cannot_be_made_is_one_line(finished, tmp_path, capsys)
     _check_fails(capsys, ["diagnose", str(finished / "coupled" / "seed-0"), "--train", "1..4"], 2, "known of a run")
     _check_fails(capsys, ["diagnose", str(tmp_path / "none.jsonl")], 2, "cannot read")
     _check_fails(capsys, ["diagnose", "copy", "--calibrate", "2"], 2, "no source")
+    _check_fails(capsys, ["diagnose", "--calibrate", "2", "--target", "9"], 2, "of its own")
+    _check_fails(capsys, ["diagnose", "copy", "--train", "1..40", "--steps", "9"], 2, "--steps is for files")
 
 
 def test_a_diagnosis_is_calibrated(tmp_path, capsys):

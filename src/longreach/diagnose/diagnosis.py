@@ -379,7 +379,7 @@ def _distinct(sample: Sample) -> Sample:
 def _alike_laid_out(needs: Needs) -> bool:
     """Whether samples of one length have prompts of one size."""
     sizes = torch.unique(torch.stack([needs.sample.length, needs.sample.prompt_tokens]), dim=1)
-    return sizes.shape[1] == len(torch.unique(needs.sample.length))
+    return bool(sizes.shape[1] == len(torch.unique(needs.sample.length)))
 
 
 def _doubts(strength: Tensor, accuracy: Estimate) -> list[str]:
