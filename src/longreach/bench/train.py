@@ -42,19 +42,20 @@ def time_training(
     tokens = workload.batch * read
     model = new_model(workload, data.task, device)
     # ours comes first: nothing else may use the device while it records its step
-    sides = [Side("longreach", our_step(model, data, compiled, record=True), tokens)]
+    ours = "longreach compiled" if compiled else "longreach"
+    sides = [Side(ours, our_step(model, data, compiled, record=True), tokens)]
     for form in forms:
         step = rivals.training_step(form, model, batch.tokens[:, :-1], bf16=on_gpu(device))
         sides.append(Side(rivals.TRAINING[form], step, tokens))
     needed = training_flops(model.config, len(data.task.vocabulary), workload.batch, read, int(batch.answer.sum()))
     return Comparison(
-        name=f"train {workload}",
+        name=f"train {workload} {task_name}{', compiled' if compiled else ''}",  # names in headlines must differ
         timings=tuple(take_turns(sides, effort, lambda: wait_for(device))),
         flops_per_token=needed / tokens,
         peak=peak,
         notes=(
             f"task {task_name}, {read} tokens read, {'bf16 autocast' if on_gpu(device) else 'fp32'}",
-            f"longreach {'compiled, ' if compiled else ''}makes its batches within the step",
+            f"{ours} makes its batches within the step",
         ),
     )
 

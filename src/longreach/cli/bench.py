@@ -153,7 +153,8 @@ def _run(prog: str, measure: Measure, shapes: tuple[str, str], args: argparse.Na
         f"{found.name}: {stamp.device}, torch {torch.__version__}, peak {peak.flops / 1e12:.3g} TFLOP/s ({peak.how})"
     )
     if isinstance(found, Comparison):
-        out.print(comparison_table(found, f"{title}, {found.rows[0].rounds} rounds"))
+        rounds = found.rows[0].rounds
+        out.print(comparison_table(found, f"{title}, {rounds} {'round' if rounds == 1 else 'rounds'}"))
         for note in found.notes:
             out.print(note, highlight=False, soft_wrap=True)
     else:
