@@ -1,5 +1,44 @@
 """How fast it is."""
 
+from longreach.bench.comparison import Comparison, Row
+from longreach.bench.decoding import time_decoding
+from longreach.bench.evaluation import time_evaluation, time_grid
+from longreach.bench.headline import HEADLINE, HeadlineRow, Stamp, headline_rows, update_headline
+from longreach.bench.lengths import LengthReport, LengthRow, time_lengths
+from longreach.bench.machine import Peak, machine_name, measure_peak, on_gpu
+from longreach.bench.rivals import DECODING, TRAINING
 from longreach.bench.tasks import TaskSpeed, measured_speeds, time_tasks
+from longreach.bench.timing import Effort, Side, Timing, take_turns
+from longreach.bench.train import time_training
+from longreach.bench.workload import Workload
 
-__all__ = ["TaskSpeed", "measured_speeds", "time_tasks"]
+__all__ = [
+    "DECODING",
+    "HEADLINE",
+    "TRAINING",
+    "Comparison",
+    "Effort",
+    "HeadlineRow",
+    "LengthReport",
+    "LengthRow",
+    "Peak",
+    "Row",
+    "Side",
+    "Stamp",
+    "TaskSpeed",
+    "Timing",
+    "Workload",
+    "headline_rows",
+    "machine_name",
+    "measure_peak",
+    "measured_speeds",
+    "on_gpu",
+    "take_turns",
+    "time_decoding",
+    "time_evaluation",
+    "time_grid",
+    "time_lengths",
+    "time_tasks",
+    "time_training",
+    "update_headline",
+]

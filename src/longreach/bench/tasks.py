@@ -9,6 +9,7 @@ from statistics import median
 
 import torch
 
+from longreach.bench.machine import wait_for
 from longreach.errors import BadInput
 from longreach.registry import entries
 from longreach.seeding import stream
@@ -37,12 +38,12 @@ def time_tasks(
     """Samples of about so many tokens, made a batch at a time."""
     for name in names:
         task = entries("task")[name]()
-        length = _length_of(task, tokens)
+        length = length_of(task, tokens)
         rates = list(_rates(task, length, device, batch, repeats))
         yield TaskSpeed(name, length, task.max_tokens(length), median(rates), min(rates), max(rates))
 
 
-def _length_of(task: Task, tokens: int) -> int:
+def length_of(task: Task, tokens: int) -> int:
     """The longest length whose samples have at most so many tokens, or the shortest there is."""
     found = 0
     for length in range(1, 2 * tokens):
@@ -60,18 +61,13 @@ def _rates(task: Task, length: int, device: str, batch: int, repeats: int) -> It
     lengths = torch.full((batch,), length, device=device)
     for repeat in range(-2, repeats):  # the first two warm up
         numbers = torch.arange(batch, device=device) + (repeat + 2) * batch
-        _wait(device)
+        wait_for(device)
         start = time.perf_counter()
         sample = task.sample(lengths, stream(0, "bench", numbers), length)
-        _wait(device)
+        wait_for(device)
         seconds = time.perf_counter() - start
         if repeat >= 0:
             yield float(sample.num_tokens.sum()) / seconds
-
-
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
 
 
 def measured_speeds() -> dict[str, float]:

@@ -1,89 +1,208 @@
-"""`longreach bench tasks`: how fast the samplers are on this machine."""
+"""`longreach bench WHAT`: how fast training, evaluation and decoding are here, and beside Hugging Face's."""
 
 import argparse
+import importlib.util
 import json
-import platform
-from dataclasses import asdict
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 
 import torch
-from rich.table import Table
 
-from longreach.bench import time_tasks
-from longreach.cli.console import out
+from longreach.bench import (
+    DECODING,
+    HEADLINE,
+    TRAINING,
+    Comparison,
+    Effort,
+    LengthReport,
+    LengthRow,
+    Peak,
+    Stamp,
+    Workload,
+    headline_rows,
+    machine_name,
+    measure_peak,
+    on_gpu,
+    time_decoding,
+    time_evaluation,
+    time_grid,
+    time_lengths,
+    time_training,
+    update_headline,
+)
+from longreach.cli import bench_tasks
+from longreach.cli.bench_tables import comparison_table, length_line, length_table
+from longreach.cli.console import out, say
 from longreach.errors import BadInput
 from longreach.files import write_atomically
-from longreach.registry import entries, nearest
 from longreach.runs import choose_device, commit_of_this_code
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What every measurement is given besides its own flags."""
+
+    workload: Workload
+    device: str
+    effort: Effort
+    peak: Peak
+
+
+Measure = Callable[[argparse.Namespace, _Setting], Comparison | LengthReport]
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
         "bench",
-        help="how fast the samplers are",
-        description="Tokens per second of every task's sampler with its default settings; on a CPU, of one core.",
+        help="how fast it is, also beside Hugging Face",
+        description="Both sides run in one process, in turns; medians with their spread, ratios, shares of the peak.",
     )
-    parser.add_argument("what", choices=["tasks"], help="what is measured")
-    parser.add_argument("--only", help="some tasks only, such as copy,addition")
-    parser.add_argument("--tokens", type=int, default=100, help="about how many tokens a sample has (default: 100)")
-    parser.add_argument("--batch", type=int, default=1024, help="samples made at once (default: 1024)")
-    parser.add_argument("--repeats", type=int, default=20, help="the median of so many is told (default: 20)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
+    parts = parser.add_subparsers(metavar="WHAT", required=True)
+    train = parts.add_parser(
+        "train",
+        help="one optimizer step",
+        description="Optimizer steps: ours, which make their batches, beside those of Hugging Face's GPT-NeoX.",
+    )
+    train.add_argument("--task", default="copy", help="whose samples are trained on (default: copy)")
+    train.add_argument("--compile", action="store_true", help="compile our model too")
+    _add_common(train, _train, ("6,256,8,512,50", "3,128,4,64,40"), TRAINING, rounds=10)
+    evaluation = parts.add_parser(
+        "eval",
+        help="exact match in one pass, beside decoding",
+        description="Exact match of LENGTH answer tokens: one pass given the true prefix, beside decoding.",
+    )
+    evaluation.add_argument("--grid", action="store_true", help="instead, all scores of the recipe sparse_parity")
+    evaluation.add_argument("--samples", type=int, help="samples in a cell of the grid (default: 1024; on a CPU 8)")
+    _add_common(evaluation, _evaluate, ("6,256,8,64,500", "3,128,4,8,500"), DECODING, rounds=5)
+    decode = parts.add_parser(
+        "decode",
+        help="generation with a cache",
+        description="LENGTH new tokens, written greedily: ours beside Hugging Face's generate with the same weights.",
+    )
+    decode.add_argument("--prompt", type=int, default=32, help="tokens of a prompt (default: 32)")
+    _add_common(decode, _decode, ("6,256,8,64,512", "3,128,4,8,64"), DECODING, rounds=5)
+    lengths = parts.add_parser(
+        "length",
+        help="time and memory by length",
+        description="Scores in one pass and training steps from LENGTH tokens on, doubling, until time or memory end.",
+    )
+    lengths.add_argument("--task", default="copy", help="whose samples are read (default: copy)")
+    lengths.add_argument("--up-to", type=int, help="the longest length (default: 131072; on a CPU 8192)")
+    _add_common(lengths, _lengths, ("6,256,8,1,1024", "3,128,4,1,1024"), {}, rounds=3)
+    bench_tasks.add(parts)
+
+
+def _add_common(
+    parser: argparse.ArgumentParser, measure: Measure, shapes: tuple[str, str], rivals: dict[str, str], rounds: int
+) -> None:
+    parser.add_argument(
+        "--shape",
+        metavar="LAYERS,WIDTH,HEADS,BATCH,LENGTH",
+        help=f"size of the model and of what it is given (default: {shapes[0]}; on a CPU {shapes[1]})",
+    )
+    parser.add_argument(
+        "--against", choices=["hf", *rivals, "none"], default="hf", help="whom to measure beside ours (default: hf)"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
+    parser.add_argument("--repeats", type=int, default=rounds, help=f"rounds (default: {rounds})")
+    parser.add_argument("--seconds", type=float, default=120.0, help="begin no round after so many (default: 120)")
+    parser.add_argument("--peak", type=float, metavar="TFLOPS", help="the machine's peak (default: measured)")
     parser.add_argument("--out", type=Path, help="write the figures to this .json file")
+    parser.add_argument(
+        "--headline",
+        nargs="?",
+        type=Path,
+        const=HEADLINE,
+        metavar="FILE",
+        help=f"update the rows of the same name in FILE (default: {HEADLINE})",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.set_defaults(verb=run, takes_settings=False)
+    # the parser's own name is `longreach bench WHAT`
+    parser.set_defaults(verb=partial(_run, parser.prog, measure, shapes), takes_settings=False)
 
 
-def run(args: argparse.Namespace, settings: list[str]) -> int:
-    known = entries("task")
-    names = sorted(known) if args.only is None else args.only.split(",")
-    for name in names:
-        if name not in known:
-            raise BadInput(f"unknown task {name!r}{nearest(name, known)}")
-    for flag in ("tokens", "batch", "repeats"):
-        if getattr(args, flag) < 1:
-            raise BadInput(f"--{flag} must be at least 1, got {getattr(args, flag)}")
-    device = choose_device(args.device)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        rows = list(time_tasks(names, device, args.batch, args.repeats, args.tokens))
-    finally:
-        torch.set_num_threads(threads)
-    machine = torch.cuda.get_device_name() if device.startswith("cuda") else f"one core of {_processor()}"
-    facts = {
-        "date": date.today().isoformat(),
-        "commit": commit_of_this_code(),
-        "torch": torch.__version__,
-        "machine": machine,
-        "batch": args.batch,
-        "repeats": args.repeats,
-        "rows": [asdict(row) for row in rows],
-    }
+def _run(prog: str, measure: Measure, shapes: tuple[str, str], args: argparse.Namespace, settings: list[str]) -> int:
+    for flag in ("repeats", "seconds", "peak", "samples", "prompt", "up_to"):
+        value = getattr(args, flag, None)
+        if value is not None and value <= 0:
+            raise BadInput(f"--{flag.replace('_', '-')} must be above 0, got {value:g}")
+    for path in (args.out, args.headline):
+        if path is not None and not path.resolve().parent.is_dir():
+            raise BadInput(f"{path}: there is no folder {path.resolve().parent}")
+    args.device = device = choose_device(args.device)
+    args.shape = args.shape or shapes[0 if on_gpu(device) else 1]
+    workload = Workload.parse(args.shape)
+    _ = workload.model  # refuses what cannot be built before anything is measured
+    peak = measure_peak(device) if args.peak is None else Peak(args.peak * 1e12, f"given: {args.peak:g} TFLOP/s")
+    found = measure(args, _Setting(workload, device, Effort(args.repeats, args.seconds), peak))
+    stamp = Stamp(machine_name(device), _command(prog, args), commit_of_this_code(), date.today().isoformat())
+    facts = {**stamp.to_json(), **_versions(), "threads": torch.get_num_threads(), **found.to_json()}
     if args.out is not None:
         write_atomically(args.out, (json.dumps(facts, indent=1) + "\n").encode())
+    if args.headline is not None:
+        update_headline(args.headline, headline_rows(found, stamp))
     if args.json:
         print(json.dumps(facts))
         return 0
-    table = Table(
-        title=f"{machine}, torch {torch.__version__}, batches of {args.batch}", title_justify="left", box=None
+    title = (
+        f"{found.name}: {stamp.device}, torch {torch.__version__}, peak {peak.flops / 1e12:.3g} TFLOP/s ({peak.how})"
     )
-    table.add_column("task")
-    for column in ("length", "tokens", "M tokens/s", "slowest", "fastest"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        rates = (f"{rate / 1e6:.1f}" for rate in (row.tokens_per_second, row.slowest, row.fastest))
-        table.add_row(row.task, str(row.length), str(row.tokens), *rates)
-    out.print(table)
+    if isinstance(found, Comparison):
+        rounds = found.rows[0].rounds
+        out.print(comparison_table(found, f"{title}, {rounds} {'round' if rounds == 1 else 'rounds'}"))
+        for note in found.notes:
+            out.print(note, highlight=False, soft_wrap=True)
+    else:
+        out.print(length_table(found, title))
+        out.print(f"{found.stopped}; memory: {found.memory}", highlight=False, soft_wrap=True)
     return 0
 
 
-def _processor() -> str:
-    """The processor's name, where the system tells it."""
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+def _train(args: argparse.Namespace, it: _Setting) -> Comparison:
+    return time_training(it.workload, args.task, it.device, args.against, args.compile, it.effort, it.peak)
+
+
+def _evaluate(args: argparse.Namespace, it: _Setting) -> Comparison:
+    if args.samples is not None and not args.grid:
+        raise BadInput("--samples concerns the grid: add --grid")
+    if not args.grid:
+        return time_evaluation(it.workload, it.device, args.against, it.effort, it.peak)
+    samples = args.samples or (1024 if on_gpu(it.device) else 8)
+    return time_grid(it.workload, samples, it.device, it.effort, it.peak)
+
+
+def _decode(args: argparse.Namespace, it: _Setting) -> Comparison:
+    return time_decoding(it.workload, args.prompt, it.device, args.against, it.effort, it.peak)
+
+
+def _lengths(args: argparse.Namespace, it: _Setting) -> LengthReport:
+    up_to = args.up_to or (131_072 if on_gpu(it.device) else 8192)
+    if up_to < it.workload.length:
+        raise BadInput(f"--up-to {up_to} is below the first length, {it.workload.length}")
+
+    def progress(row: LengthRow) -> None:
+        say.print(length_line(row), highlight=False)
+
+    return time_lengths(it.workload, up_to, args.task, it.device, args.against, it.effort, it.peak, progress)
+
+
+def _command(prog: str, args: argparse.Namespace) -> str:
+    """The command that measures the same again, with every default written out, but for where results go."""
+    words = prog.split()
+    for name, value in vars(args).items():
+        if name in ("verb", "takes_settings", "out", "headline", "json") or value is None or value is False:
+            continue
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(f"{value:g}" if isinstance(value, float) else str(value))
+    return shlex.join(words)
+
+
+def _versions() -> dict[str, str | None]:
+    has_rival = importlib.util.find_spec("transformers") is not None
+    return {"torch": torch.__version__, "transformers": metadata.version("transformers") if has_rival else None}

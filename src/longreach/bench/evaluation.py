@@ -1,0 +1,66 @@
+"""Exact match: one pass that is given the true prefix, beside a pass for every token; and a whole grid of scores."""
+
+from dataclasses import replace
+
+from longreach.bench import rivals
+from longreach.bench.comparison import Comparison
+from longreach.bench.flops import forward_flops
+from longreach.bench.machine import Peak, wait_for
+from longreach.bench.scribble import Scribble, scribbled
+from longreach.bench.timing import Effort, Side, take_turns
+from longreach.bench.train import new_model
+from longreach.bench.workload import Workload
+from longreach.evaluate import cells, evaluate, judge, run_free
+from longreach.positions.ids import Sequential
+from longreach.runs import load_recipe
+
+
+def time_evaluation(workload: Workload, device: str, against: str, effort: Effort, peak: Peak) -> Comparison:
+    """The workload's length is the number of answer tokens; prompts are as long."""
+    forms = rivals.choose_rivals(against, rivals.DECODING, device)
+    task, policy = Scribble(prompt_tokens=workload.length), Sequential()
+    sample = scribbled(task, workload.batch, workload.length, device)
+    ids = policy.evaluation_ids(task, sample)
+    model = new_model(workload, task, device).eval()
+    tokens = workload.batch * workload.length
+    sides = [
+        Side("one pass", lambda: judge(model, sample, ids), tokens),
+        Side("decoding", lambda: run_free(model, task, policy, sample), tokens),
+    ]
+    for form in forms:
+        prompt = sample.tokens[:, : workload.length]
+        sides.append(Side(rivals.DECODING[form], rivals.writing(form, model, prompt, workload.length), tokens))
+    needed = forward_flops(
+        model.config, len(task.vocabulary), workload.batch, task.max_tokens(workload.length) - 1, predicted=tokens
+    )
+    return Comparison(
+        name=f"eval {workload}",
+        timings=tuple(take_turns(sides, effort, lambda: wait_for(device))),
+        flops_per_token=needed / tokens,
+        peak=peak,
+        notes=(f"{workload.length} answer tokens after prompts of {workload.length}, fp32",),
+    )
+
+
+def time_grid(workload: Workload, samples: int, device: str, effort: Effort, peak: Peak) -> Comparison:
+    """All scores of the recipe `sparse_parity`, of an untrained model: its wall time, the first call included."""
+    config = load_recipe("sparse_parity", only=["K8"]).variants["K8"]
+    grid = replace(config.evaluate, samples=samples)
+    model = new_model(workload, config.task, device)
+    tested = cells(config.task, grid)[0]
+    lengths = [cell.task.max_tokens(cell.length) - 1 for cell in tested]
+    tokens = samples * sum(lengths)
+    side = Side("longreach", lambda: evaluate(model, config.task, config.ids, grid, seed=0, device=device), tokens)
+    needed = sum(
+        forward_flops(model.config, len(config.task.vocabulary), samples, length, predicted=samples)
+        for length in lengths
+    )
+    (timing,) = take_turns([side], effort, lambda: wait_for(device), warm_up=0)
+    return Comparison(
+        name=f"eval grid {workload.layers},{workload.width},{workload.heads}",
+        timings=(timing,),
+        flops_per_token=needed / tokens,
+        peak=peak,
+        notes=(f"{len(tested)} cells of sparse parity with {samples} samples each: {timing.typical:.1f} s",),
+        unit="seconds",
+    )

@@ -1,0 +1,102 @@
+"""`benchmarks/results/headline.json`: one row for each aim, the newest figure of each."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from longreach.bench.comparison import Comparison, Row
+from longreach.bench.lengths import EVALUATION, TRAINING, Figures, LengthReport
+from longreach.errors import BadInput
+from longreach.files import write_atomically
+
+HEADLINE = Path("benchmarks") / "results" / "headline.json"
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Where figures come from."""
+
+    device: str
+    command: str
+    commit: str
+    date: str
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class HeadlineRow:
+    name: str
+    device: str
+    ours: float
+    theirs: float | None
+    unit: str
+    """Of ours and theirs."""
+    ratio: float | None
+    floor_share: float
+    """Ours."""
+    command: str
+    commit: str
+    date: str
+
+
+def headline_rows(found: Comparison | LengthReport, stamp: Stamp) -> list[HeadlineRow]:
+    """A row for each rival, or one for ours alone; by length, one for each kind of work at its longest length."""
+    if isinstance(found, LengthReport):
+        return list(_of_lengths(found, stamp))
+    ours, *rivals = found.rows
+    if not rivals:
+        return [_row(found.name, ours, None, None, stamp, found.unit)]
+    return [_row(f"{found.name} against {rival.side}", ours, rival, rival.ratio, stamp, found.unit) for rival in rivals]
+
+
+def _of_lengths(found: LengthReport, stamp: Stamp) -> Iterator[HeadlineRow]:
+    measured = {(row.side, row.length): row.figures for row in found.rows if row.figures is not None}
+    for side in (EVALUATION, TRAINING):
+        longest = max((length for name, length in measured if name == side), default=None)
+        if longest is None:
+            continue
+        ours, theirs = measured[side, longest], measured.get((f"hf {side}", longest))
+        ratio = None if theirs is None else ours.tokens_per_second / theirs.tokens_per_second
+        yield _row(f"{found.name}: {side} of {longest} tokens", ours, theirs, ratio, stamp)
+
+
+def _row(
+    name: str,
+    ours: Row | Figures,
+    theirs: Row | Figures | None,
+    ratio: float | None,
+    stamp: Stamp,
+    unit: str = "tokens/s",
+) -> HeadlineRow:
+    def figure(row: Row | Figures) -> float:
+        return row.seconds if unit == "seconds" else row.tokens_per_second
+
+    return HeadlineRow(
+        name=name,
+        device=stamp.device,
+        ours=figure(ours),
+        theirs=None if theirs is None else figure(theirs),
+        unit=unit,
+        ratio=ratio,
+        floor_share=ours.floor_share,
+        command=stamp.command,
+        commit=stamp.commit,
+        date=stamp.date,
+    )
+
+
+def update_headline(path: Path, rows: Iterable[HeadlineRow]) -> None:
+    """Put rows in the place of those with the same name and device, or after all others."""
+    known: list[dict[str, object]] = []
+    if path.exists():
+        try:
+            known = json.loads(path.read_text())
+        except ValueError as error:
+            raise BadInput(f"{path} is not valid JSON: {error}") from error
+    table = {(row["name"], row["device"]): row for row in known}
+    table |= {(row.name, row.device): asdict(row) for row in rows}
+    lines = ",\n".join(json.dumps(row) for row in table.values())
+    write_atomically(path, f"[\n{lines}\n]\n".encode())

@@ -1,0 +1,172 @@
+"""Time and memory by length: reading a sample with its scores, and a training step, until one runs out of either."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+import torch
+
+from longreach.bench import rivals
+from longreach.bench.flops import forward_flops, training_flops
+from longreach.bench.machine import (
+    MEMORY_ON_CPU,
+    MEMORY_ON_GPU,
+    Peak,
+    forget_memory,
+    most_memory,
+    on_gpu,
+    wait_for,
+)
+from longreach.bench.timing import Effort, Side, take_turns
+from longreach.bench.train import new_model, our_step, training_data
+from longreach.bench.workload import Workload
+from longreach.evaluate import judge
+
+EVALUATION, TRAINING = "evaluation", "training"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured at a length."""
+
+    tokens_per_second: float
+    slowest: float
+    fastest: float
+    seconds: float
+    memory: int
+    """In bytes; the report says what was counted."""
+    floor_share: float
+
+
+@dataclass(frozen=True)
+class LengthRow:
+    """One side at one length: figures, or why there are none."""
+
+    side: str
+    length: int
+    figures: Figures | None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class LengthReport:
+    name: str
+    rows: tuple[LengthRow, ...]
+    stopped: str
+    """At which length the measurement ended, and why."""
+    memory: str
+    """What the memory of a row is."""
+    peak: Peak
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "peak_flops": self.peak.flops,
+            "peak": self.peak.how,
+            "memory": self.memory,
+            "stopped": self.stopped,
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+
+def time_lengths(
+    workload: Workload,
+    up_to: int,
+    task_name: str,
+    device: str,
+    against: str,
+    effort: Effort,
+    peak: Peak,
+    progress: Callable[[LengthRow], None] = lambda row: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> LengthReport:
+    """From the workload's length on, doubling.  `effort.seconds` is for all lengths together."""
+    going = [EVALUATION, TRAINING]
+    if rivals.choose_rivals(against, {"hf-eager": "hf eager"}, device):
+        going += [f"hf {name}" for name in going]
+    rows: list[LengthRow] = []
+    begun = clock()
+    last = 0.0
+    stopped = "no length was measured"
+    for length in _doubling(workload.length, up_to):
+        spent = clock() - begun
+        # twice as long takes up to four times as long
+        if rows and spent + 4 * last > effort.seconds:
+            stopped = f"stopped before {length}: {spent:.0f} s are spent, and it may not fit into {effort.seconds:g} s"
+            break
+        for name in list(going):
+            row = _measure(name, replace(workload, length=length), task_name, device, effort.rounds, peak)
+            rows.append(row)
+            progress(row)
+            if row.failure:
+                going.remove(name)
+        if not going:
+            stopped = f"stopped at {length}: out of memory"
+            break
+        last = clock() - begun - spent
+        stopped = f"done up to {length}, as asked"
+    return LengthReport(
+        name=f"length {workload}",
+        rows=tuple(rows),
+        stopped=stopped,
+        memory=MEMORY_ON_GPU if on_gpu(device) else MEMORY_ON_CPU,
+        peak=peak,
+    )
+
+
+def _doubling(first: int, last: int) -> Iterator[int]:
+    while first <= last:
+        yield first
+        first *= 2
+
+
+def make_side(name: str, workload: Workload, task_name: str, device: str) -> tuple[Side, int]:
+    """A side, and the operations that a call of it needs."""
+    data = training_data(workload, task_name, device)
+    batch = data.batch(0)
+    model = new_model(workload, data.task, device)
+    inputs = batch.sample.tokens[:, :-1]
+    call: Callable[[], object]
+    if name == EVALUATION:
+        call = partial(judge, model.eval(), batch.sample, batch.ids)
+    elif name == TRAINING:
+        # not recorded: then the memory is that of a step, and long steps gain little from it
+        call = our_step(model, data, compiled=False, record=False)
+    elif name == f"hf {EVALUATION}":
+        call = rivals.reading(model, inputs)
+    else:
+        call = rivals.training_step("hf-eager", model, inputs, bf16=on_gpu(device))
+    count = training_flops if name.endswith(TRAINING) else forward_flops
+    needed = count(
+        model.config, len(data.task.vocabulary), workload.batch, inputs.shape[1], int(batch.sample.answer.sum())
+    )
+    return Side(name, call, inputs.numel()), needed
+
+
+def _measure(name: str, workload: Workload, task_name: str, device: str, rounds: int, peak: Peak) -> LengthRow:
+    """One row.  Sides do not take turns here: each must have the memory to itself."""
+    gc.collect()
+    forget_memory(device)
+    try:
+        side, needed = make_side(name, workload, task_name, device)
+        (timing,) = take_turns([side], Effort(rounds), lambda: wait_for(device), warm_up=1)
+    except (RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        return LengthRow(name, workload.length, None, failure="out of memory")
+    figures = Figures(
+        tokens_per_second=timing.rate,
+        slowest=timing.slowest,
+        fastest=timing.fastest,
+        seconds=timing.typical,
+        memory=most_memory(device),
+        floor_share=needed / timing.typical / peak.flops,
+    )
+    return LengthRow(name, workload.length, figures)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """torch has a class for it on a GPU, and only words on a CPU."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

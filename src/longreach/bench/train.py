@@ -1,0 +1,93 @@
+"""One optimizer step, ours and theirs.
+
+Ours is the step of the training loop: it makes its batch, computes logits only where the loss is, clips and follows a
+schedule.  Theirs has its batch lying ready, takes the loss on all tokens as Hugging Face does, and only updates.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from longreach.bench import rivals
+from longreach.bench.comparison import Comparison
+from longreach.bench.flops import training_flops
+from longreach.bench.machine import Peak, on_gpu, wait_for
+from longreach.bench.tasks import length_of
+from longreach.bench.timing import Effort, Side, take_turns
+from longreach.bench.workload import Workload
+from longreach.config import build_part
+from longreach.errors import BadInput
+from longreach.model import Model, Transformer, build_model
+from longreach.objective import ObjectiveConfig
+from longreach.positions.ids import Sequential
+from longreach.tasks import Task
+from longreach.train import OptimizerConfig, TrainingStream, build_optimizer
+from longreach.train.step import Stepper
+
+_STEPS = 1_000_000
+"""Of the run that a measured step is taken from: the schedule never ends."""
+
+
+def time_training(
+    workload: Workload, task_name: str, device: str, against: str, compiled: bool, effort: Effort, peak: Peak
+) -> Comparison:
+    """Training on the samples of a task that have about as many tokens as the workload says."""
+    forms = rivals.choose_rivals(against, rivals.TRAINING, device)
+    data = training_data(workload, task_name, device)
+    batch = data.batch(0).sample
+    read = batch.tokens.shape[1] - 1  # the last token is predicted and never read
+    tokens = workload.batch * read
+    model = new_model(workload, data.task, device)
+    # ours comes first: nothing else may use the device while it records its step
+    ours = "longreach compiled" if compiled else "longreach"
+    sides = [Side(ours, our_step(model, data, compiled, record=True), tokens)]
+    for form in forms:
+        step = rivals.training_step(form, model, batch.tokens[:, :-1], bf16=on_gpu(device))
+        sides.append(Side(rivals.TRAINING[form], step, tokens))
+    needed = training_flops(model.config, len(data.task.vocabulary), workload.batch, read, int(batch.answer.sum()))
+    return Comparison(
+        name=f"train {workload} {task_name}{', compiled' if compiled else ''}",  # names in headlines must differ
+        timings=tuple(take_turns(sides, effort, lambda: wait_for(device))),
+        flops_per_token=needed / tokens,
+        peak=peak,
+        notes=(
+            f"task {task_name}, {read} tokens read, {'bf16 autocast' if on_gpu(device) else 'fp32'}",
+            f"{ours} makes its batches within the step",
+        ),
+    )
+
+
+def training_data(workload: Workload, task_name: str, device: str) -> TrainingStream:
+    """Samples of one length, so that none is padded where the task's samples of a length are equally long."""
+    task = build_part(Task, task_name, "--task")
+    length = length_of(task, workload.length + 1)
+    if not length or task.max_tokens(length) > workload.length + 1:
+        raise BadInput(f"--shape: the shortest sample of {task_name} has more than {workload.length} tokens")
+    return TrainingStream(task, Sequential(), (length,), workload.batch, seed=0, device=device)
+
+
+def new_model(workload: Workload, task: Task, device: str) -> Transformer:
+    model = build_model(workload.model, len(task.vocabulary), seed=0, device=device)
+    assert isinstance(model, Transformer)
+    return model
+
+
+def our_step(model: Transformer, data: TrainingStream, compiled: bool, record: bool) -> Callable[[], Tensor]:
+    """Each call takes the next step of a run; `record` replays it as a CUDA graph on a GPU."""
+    model.train()
+    stepper = Stepper(
+        cast(Model, torch.compile(model)) if compiled else model,
+        build_optimizer(OptimizerConfig(), model),
+        data,
+        OptimizerConfig(),
+        ObjectiveConfig(),
+        steps=_STEPS,
+        accumulate=1,
+        bf16=on_gpu(data.device),
+        record=record,
+    )
+    numbers = itertools.count()
+    return lambda: stepper(next(numbers))
