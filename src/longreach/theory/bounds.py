@@ -63,7 +63,8 @@ def partial_bound(
     Given up are the planted sets that form a pair type which is not covered, and of the others, worst first, as
     many as bring kappa to `max_kappa`; with "best", as many as make the bound smallest.  A planted set counts in
     full even if only some of the words there can do harm, so the probability is an upper bound.
-    `error` is as in `master_bound`.
+    Planted sets without a type are given up at the long length, and refused at the short ones, where the head must
+    weigh what is planted.  `error` is as in `master_bound`.
     """
     _check_lengths(short, long)
     if max_kappa != "best" and not max_kappa >= 0:
