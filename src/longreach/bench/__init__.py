@@ -7,6 +7,7 @@ from longreach.bench.headline import HEADLINE, HeadlineRow, Stamp, headline_rows
 from longreach.bench.lengths import LengthReport, LengthRow, time_lengths
 from longreach.bench.machine import Peak, machine_name, measure_peak, on_gpu
 from longreach.bench.rivals import DECODING, TRAINING
+from longreach.bench.stack import time_stack
 from longreach.bench.tasks import TaskSpeed, measured_speeds, time_tasks
 from longreach.bench.timing import Effort, Side, Timing, take_turns
 from longreach.bench.train import time_training
@@ -38,6 +39,7 @@ __all__ = [
     "time_evaluation",
     "time_grid",
     "time_lengths",
+    "time_stack",
     "time_tasks",
     "time_training",
     "update_headline",

@@ -69,13 +69,13 @@ def training_data(workload: Workload, task_name: str, device: str) -> TrainingSt
     return TrainingStream(task, Sequential(), (length,), workload.batch, seed=0, device=device)
 
 
-def new_model(workload: Workload, task: Task, device: str) -> Transformer:
-    model = build_model(workload.model, len(task.vocabulary), seed=0, device=device)
+def new_model(workload: Workload, task: Task, device: str, seed: int = 0) -> Transformer:
+    model = build_model(workload.model, len(task.vocabulary), seed, device=device)
     assert isinstance(model, Transformer)
     return model
 
 
-def our_step(model: Transformer, data: TrainingStream, compiled: bool, record: bool) -> Callable[[], Tensor]:
+def our_step(model: Model, data: TrainingStream, compiled: bool, record: bool) -> Callable[[], Tensor]:
     """Each call takes the next step of a run; `record` replays it as a CUDA graph on a GPU."""
     model.train()
     stepper = Stepper(

@@ -32,6 +32,7 @@ from longreach.bench import (
     time_evaluation,
     time_grid,
     time_lengths,
+    time_stack,
     time_training,
     update_headline,
 )
@@ -71,6 +72,14 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     train.add_argument("--task", default="copy", help="whose samples are trained on (default: copy)")
     train.add_argument("--compile", action="store_true", help="compile our model too")
     _add_common(train, _train, ("6,256,8,512,50", "3,128,4,64,40"), TRAINING, rounds=10)
+    stack = parts.add_parser(
+        "stack",
+        help="many models as one computation",
+        description="Optimizer steps of N models that are trained as one, beside one model alone, ours and theirs.",
+    )
+    stack.add_argument("--task", default="copy", help="whose samples are trained on (default: copy)")
+    stack.add_argument("--models", type=int, help="how many are stacked (default: 32; on a CPU 4)")
+    _add_common(stack, _stack, ("3,128,4,128,40", "2,64,4,32,20"), TRAINING, rounds=10)
     evaluation = parts.add_parser(
         "eval",
         help="exact match in one pass, beside decoding",
@@ -127,7 +136,7 @@ def _add_common(
 
 
 def _run(prog: str, measure: Measure, shapes: tuple[str, str], args: argparse.Namespace, settings: list[str]) -> int:
-    for flag in ("repeats", "seconds", "peak", "samples", "prompt", "up_to"):
+    for flag in ("repeats", "seconds", "peak", "samples", "prompt", "up_to", "models"):
         value = getattr(args, flag, None)
         if value is not None and value <= 0:
             raise BadInput(f"--{flag.replace('_', '-')} must be above 0, got {value:g}")
@@ -165,6 +174,11 @@ def _run(prog: str, measure: Measure, shapes: tuple[str, str], args: argparse.Na
 
 def _train(args: argparse.Namespace, it: _Setting) -> Comparison:
     return time_training(it.workload, args.task, it.device, args.against, args.compile, it.effort, it.peak)
+
+
+def _stack(args: argparse.Namespace, it: _Setting) -> Comparison:
+    models = args.models or (32 if on_gpu(it.device) else 4)
+    return time_stack(it.workload, models, args.task, it.device, args.against, it.effort, it.peak)
 
 
 def _evaluate(args: argparse.Namespace, it: _Setting) -> Comparison:

@@ -1,0 +1,47 @@
+"""Many models of one shape as one computation, beside one of them alone."""
+
+from dataclasses import replace
+
+from longreach.bench import rivals
+from longreach.bench.comparison import Comparison
+from longreach.bench.flops import training_flops
+from longreach.bench.machine import Peak, on_gpu, wait_for
+from longreach.bench.timing import Effort, Side, take_turns
+from longreach.bench.train import new_model, our_step, training_data
+from longreach.bench.workload import Workload
+from longreach.model import stack_models
+
+
+def time_stack(
+    workload: Workload, models: int, task_name: str, device: str, against: str, effort: Effort, peak: Peak
+) -> Comparison:
+    """Training `models` seeds at once; every other side trains one model, and tokens are those of all models."""
+    forms = rivals.choose_rivals(against, rivals.TRAINING, device)
+    one = training_data(workload, task_name, device)
+    every = replace(one, more_seeds=tuple(range(1, models)))
+    batch = one.batch(0).sample
+    read = batch.tokens.shape[1] - 1
+    tokens = workload.batch * read
+    members = [new_model(workload, one.task, device, seed) for seed in range(models)]
+    alone = members[0]
+    sides = [
+        Side(
+            f"longreach, {models} stacked",
+            our_step(stack_models(members), every, compiled=False, record=True),
+            models * tokens,
+        ),
+        Side("longreach, one", our_step(alone, one, compiled=False, record=True), tokens),
+    ]
+    for form in forms:
+        step = rivals.training_step(form, alone, batch.tokens[:, :-1], bf16=on_gpu(device))
+        sides.append(Side(f"{rivals.TRAINING[form]}, one", step, tokens))
+    needed = training_flops(alone.config, len(one.task.vocabulary), workload.batch, read, int(batch.answer.sum()))
+    return Comparison(
+        name=f"stack {models} x {workload} {task_name}",
+        timings=tuple(take_turns(sides, effort, lambda: wait_for(device))),
+        flops_per_token=needed / tokens,
+        peak=peak,
+        notes=(
+            f"task {task_name}, {read} tokens read; a ratio of {models} means that {models} models cost as much as one",
+        ),
+    )
