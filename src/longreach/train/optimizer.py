@@ -50,8 +50,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Ad
         {"params": decayed, "weight_decay": config.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
-    fused = next(model.parameters()).is_cuda
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=fused)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
 
 
 def clip_each(parameters: list[nn.Parameter], most: float, models: int) -> Float[Tensor, "{models}"]:
