@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.model import RESERVED, IdChoice, Model, Past, prompt_ladders
+from longreach.model import RESERVED, IdChoice, Model, Past, at_places, prompt_ladders
 from longreach.seeding import Draws
 from longreach.tasks import Sample
 
@@ -85,14 +85,16 @@ def answer_loss(
         if draws is None:
             raise ValueError("feeding predicted IDs needs draws")
         fed = _mix_predicted(model, sample, ids, config.feeding(progress), draws)
-    hidden = model(sample.tokens[:, :-1], fed[:, :, :-1])
-    past = model.past(hidden, sample.tokens[:, :-1])
     at, valid = select(token_targets(sample), most)
-    states = gather(hidden, at)
-    logits = model.logits(states, at + 1, past)
-    labels = sample.tokens[:, 1:].gather(1, at).masked_fill(~valid, -100)
-    each = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none")
-    token = each.view(labels.shape).sum(1)
+    read = sample.tokens[:, :-1]
+    if not model.looks_back:
+        logits = model.logits(model(read, fed[:, :, :-1], at=at), at + 1)
+        zero = torch.zeros(len(read), device=read.device)
+        return Losses(_token_loss(logits, sample, at, valid), zero, zero)
+    hidden = model(read, fed[:, :, :-1])
+    past = model.past(hidden, read)
+    states = at_places(hidden, at)
+    token = _token_loss(model.logits(states, at + 1, past), sample, at, valid)
     position = dependency = torch.zeros_like(token)
     if model.dependency_head is not None:
         if depends_on is None:
@@ -114,6 +116,15 @@ def answer_loss(
     return Losses(token, position, dependency)
 
 
+def _token_loss(
+    logits: Float[Tensor, "b a v"], sample: Sample, at: Int[Tensor, "b a"], valid: Bool[Tensor, "b a"]
+) -> Float[Tensor, "b"]:
+    """Of the tokens that follow the places `at`."""
+    labels = sample.tokens[:, 1:].gather(1, at).masked_fill(~valid, -100)
+    each = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none")
+    return each.view(labels.shape).sum(1)
+
+
 def id_choices(
     model: Model,
     sample: Sample,
@@ -130,7 +141,7 @@ def id_choices(
     reserved = torch.full_like(ids[:, :, 0], reserved_id)
     reachable = model.position_head.reachable(read, prompt_ladders(ids, sample.prompt_tokens, reserved), reserved)
     following = sample.tokens[:, 1:].gather(1, at)
-    return model.choose_ids(gather(hidden, at), following, at + 1, past, reachable, reserved)
+    return model.choose_ids(at_places(hidden, at), following, at + 1, past, reachable, reserved)
 
 
 def _mix_predicted(
@@ -155,7 +166,3 @@ def select(wanted: Bool[Tensor, "b t"], most: int | None = None) -> tuple[Int[Te
     count = min(most or wanted.shape[1], wanted.shape[1]) if wanted.is_cuda else int(wanted.sum(1).max())
     at = (~wanted).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
     return at, wanted.gather(1, at)
-
-
-def gather(hidden: Float[Tensor, "b t w"], at: Int[Tensor, "b a"]) -> Float[Tensor, "b a w"]:
-    return hidden.gather(1, at[..., None].expand(-1, -1, hidden.shape[2]))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers import TINY, draw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from longreach.diagnose.needs import Needs, join, known_needs
 from longreach.diagnose.probe import CHANGE
 from longreach.diagnose.recorded import split
 from longreach.errors import BadInput
-from tests.helpers import TINY, draw
 
 
 def needs_of(task, lengths, seed=0):

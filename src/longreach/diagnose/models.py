@@ -6,8 +6,8 @@ from torch import Tensor
 
 from longreach.diagnose.needs import Needs, join
 from longreach.diagnose.probe import CHANGE, influence
-from longreach.model import Model
-from longreach.objective import gather, id_choices, id_targets, select, token_targets
+from longreach.model import Model, at_places
+from longreach.objective import id_choices, id_targets, select, token_targets
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task
@@ -31,7 +31,7 @@ def read_by(
         def predict(tokens: Int[Tensor, "b t"], rows: Int[Tensor, "b"], ids: Tensor = ids, at: Tensor = at) -> Tensor:
             hidden = model(tokens[:, :-1], ids[rows][:, :, :-1])
             past = model.past(hidden, tokens[:, :-1])
-            return model.logits(gather(hidden, at[rows]), at[rows] + 1, past).float().softmax(-1)
+            return model.logits(at_places(hidden, at[rows]), at[rows] + 1, past).float().softmax(-1)
 
         found = influence(predict, sample.tokens, draws.child("probe")) * valid[..., None]
         needed = torch.zeros(*asked.shape, sample.tokens.shape[1], dtype=torch.bool)
@@ -56,7 +56,7 @@ def losses(model: Model, sample: Sample, ids: Int[Tensor, "b g t"]) -> Float[Ten
     hidden = model(sample.tokens[:, :-1], ids[:, :, :-1])
     past = model.past(hidden, sample.tokens[:, :-1])
     at, valid = select(token_targets(sample))
-    logits = model.logits(gather(hidden, at), at + 1, past).double()
+    logits = model.logits(at_places(hidden, at), at + 1, past).double()
     right = logits.log_softmax(-1).gather(2, sample.tokens[:, 1:].gather(1, at)[..., None])[..., 0]
     wrong = (-right.expm1() * valid).sum(1)
     if model.position_head is not None:

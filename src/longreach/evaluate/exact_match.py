@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.decode import generate
-from longreach.model import RESERVED, Model, Past
-from longreach.objective import gather, id_choices, id_targets, select, token_targets
+from longreach.model import RESERVED, Model, Past, at_places
+from longreach.objective import id_choices, id_targets, select, token_targets
 from longreach.positions.ids import IdPolicy
 from longreach.tasks import Sample, Task
 
@@ -55,7 +55,7 @@ def judge(model: Model, sample: Sample, ids: Int[Tensor, "b g t"], reserved: int
     closest = torch.full(right_tokens.shape, torch.inf, device=right_tokens.device)
     for at in _parts(wanted, copies=max(1, len(model.embed.weight) // wanted.shape[1])):
         valid = wanted.gather(1, at)
-        top = model.logits(gather(hidden, at), at + 1, past).float().topk(2, dim=-1)
+        top = model.logits(at_places(hidden, at), at + 1, past).float().topk(2, dim=-1)
         right_tokens += (valid & (top.indices[..., 0] == sample.tokens[:, 1:].gather(1, at))).sum(1)
         margin = (top.values[..., 0] - top.values[..., 1]).masked_fill(~valid, torch.inf)
         closest = closest.minimum(margin.amin(1))

@@ -1,6 +1,7 @@
 """Models: a transformer, and what it is compared with."""
 
 from longreach.model.base import Model, ModelConfig, Past, build_model
+from longreach.model.block import at_places
 from longreach.model.cache import Cache
 from longreach.model.names import to_gpt_neox
 from longreach.model.position_heads import IdChoice, PointerConfig, PositionHead, PositionHeadConfig, TableConfig
@@ -24,6 +25,7 @@ __all__ = [
     "TableConfig",
     "Transformer",
     "TransformerConfig",
+    "at_places",
     "build_model",
     "check_stackable",
     "member_state",

@@ -75,9 +75,15 @@ class Model(nn.Module):
         self.dependency_head: LookBack | None = None
 
     def mix(
-        self, embedded: Float[Tensor, "b t w"], ids: Int[Tensor, "b g t"], cache: Cache | None, slots: Tensor | None
-    ) -> Float[Tensor, "b t w"]:
-        """All layers.  With a cache, `slots` are the places in it that the tokens get."""
+        self,
+        embedded: Float[Tensor, "b t w"],
+        ids: Int[Tensor, "b g t"],
+        cache: Cache | None,
+        slots: Tensor | None,
+        at: Int[Tensor, "b a"] | None = None,
+    ) -> Float[Tensor, "b _ w"]:
+        """All layers.  With a cache, `slots` are the places in it that the tokens get.  With `at`, states at these
+        places only."""
         raise BadInput(f"{type(self).__name__} does not say how tokens mix")
 
     def exchange_encoding(self, config: EncodingConfig) -> AbstractContextManager[None]:
@@ -93,15 +99,27 @@ class Model(nn.Module):
         return None
 
     def forward(
-        self, tokens: Int[Tensor, "b t"], ids: Int[Tensor, "b g t"], cache: Cache | None = None
-    ) -> Float[Tensor, "b t w"]:
-        """States.  Padding must stand on the right: causality hides it.  With a cache, the tokens follow those in it;
-        the caller then says with `cache.advance` how many of each row's tokens were real."""
+        self,
+        tokens: Int[Tensor, "b t"],
+        ids: Int[Tensor, "b g t"],
+        cache: Cache | None = None,
+        at: Int[Tensor, "b a"] | None = None,
+    ) -> Float[Tensor, "b _ w"]:
+        """States, or those `at` some places, for which the last layer is spared the others.
+
+        Padding must stand on the right: causality hides it.  With a cache, the tokens follow those in it; the caller then
+        says with `cache.advance` how many of each row's tokens were real.
+        """
         slots = None if cache is None else cache.place(ids)
-        hidden = self.norm(self.mix(self.embed(tokens), ids, cache, slots))
+        hidden = self.norm(self.mix(self.embed(tokens), ids, cache, slots, at))
         if cache is not None and slots is not None and self.memory_size:
             cache.remember(slots, self.past(hidden, tokens).memory)
         return hidden  # type: ignore[no-any-return]
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether a head looks at the states of all tokens."""
+        return any(head is not None for head in (self.position_head, self.copy_head, self.dependency_head))
 
     @property
     def memory_size(self) -> int:
@@ -123,10 +141,13 @@ class Model(nn.Module):
             parts.append(self.copy_head.look_back.remember(hidden, embedded))
         return Past(tokens, torch.cat(parts, dim=-1))
 
-    def logits(self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], past: Past) -> Float[Tensor, "b a v"]:
-        """Scores of the next token, for states that have read so many tokens."""
+    def logits(
+        self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], past: Past | None = None
+    ) -> Float[Tensor, "b a v"]:
+        """Scores of the next token, for states that have read so many tokens; a copy head needs the past."""
         scores = times_transposed(hidden, self.embed.weight) if self.head is None else self.head(hidden)
         if self.copy_head is not None:
+            assert past is not None
             scores = self.copy_head(hidden, visible, past.tokens, past.memory[..., self._id_memory :], scores)
         return scores
 

@@ -66,7 +66,8 @@ class SelfAttention(nn.Module):
         cache: Cache | None,
         slots: Tensor | None,
         layer: int,
-    ) -> Float[Tensor, "b t w"]:
+        at: Int[Tensor, "b a"] | None = None,
+    ) -> Float[Tensor, "b _ w"]:
         b, t, w = x.shape
         qkv = self.qkv(x).view(b, t, self.heads, 3 * w // self.heads).transpose(1, 2)
         q, k, v = qkv.chunk(3, dim=-1)  # [b, h, t, d] each
@@ -76,7 +77,12 @@ class SelfAttention(nn.Module):
         if cache is not None and slots is not None:
             k, v = cache.write(layer, slots, k, v)
         mixed = self.mix(self.mix.rescale(q, visible, x), k, v, visible, mask, bias)
-        return self.out(mixed.transpose(1, 2).reshape(b, t, w))  # type: ignore[no-any-return]
+        return self.out(at_places(mixed.transpose(1, 2).reshape(b, t, w), at))  # type: ignore[no-any-return]
+
+
+def at_places(x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None) -> Float[Tensor, "b _ w"]:
+    """The states at some places, or at all."""
+    return x if at is None else x.gather(1, at[..., None].expand(-1, -1, x.shape[2]))
 
 
 class FeedForward(nn.Module):
@@ -108,8 +114,12 @@ class Block(nn.Module):
         self.attention = SelfAttention(width, heads, eps, mix, norm, id_heads)
         self.feed_forward = FeedForward(width, hidden)
 
-    def forward(self, x: Tensor, **context: object) -> Tensor:
-        attended = self.attention(self.norm1(x), **context)
+    def forward(
+        self, x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None = None, **context: object
+    ) -> Float[Tensor, "b _ w"]:
+        """New states; of the last layer those at some places may be all that is wanted."""
+        attended = self.attention(self.norm1(x), at=at, **context)
+        x = at_places(x, at)
         if self.parallel:
             return x + attended + self.feed_forward(self.norm2(x))  # type: ignore[no-any-return]
         x = x + attended

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.model.base import Model, ModelConfig
+from longreach.model.block import at_places
 from longreach.model.cache import Cache
 from longreach.registry import register
 
@@ -33,8 +34,13 @@ class Recurrent(Model):
         self.units = nn.ModuleList(nn.GRU(config.width, config.width, batch_first=True) for _ in range(config.layers))
 
     def mix(
-        self, embedded: Float[Tensor, "b t w"], ids: Int[Tensor, "b g t"], cache: Cache | None, slots: Tensor | None
-    ) -> Float[Tensor, "b t w"]:
+        self,
+        embedded: Float[Tensor, "b t w"],
+        ids: Int[Tensor, "b g t"],
+        cache: Cache | None,
+        slots: Tensor | None,
+        at: Int[Tensor, "b a"] | None = None,
+    ) -> Float[Tensor, "b _ w"]:
         x, written = embedded, []
         for layer, (norm, unit) in enumerate(zip(self.norms, self.units, strict=True)):
             before = cache.states[layer][None] if isinstance(cache, RecurrentCache) else None
@@ -43,7 +49,7 @@ class Recurrent(Model):
             x = x + states
         if isinstance(cache, RecurrentCache):
             cache.written = torch.stack(written)
-        return x
+        return at_places(x, at)
 
     def new_cache(self, batch: int, slots: int) -> "RecurrentCache":
         like = self.embed.weight

@@ -104,8 +104,13 @@ class Transformer(Model):
         self.dependency_head = LookBack(config.width) if config.dependency_head else None
 
     def mix(
-        self, embedded: Float[Tensor, "b t w"], ids: Int[Tensor, "b g t"], cache: Cache | None, slots: Tensor | None
-    ) -> Float[Tensor, "b t w"]:
+        self,
+        embedded: Float[Tensor, "b t w"],
+        ids: Int[Tensor, "b g t"],
+        cache: Cache | None,
+        slots: Tensor | None,
+        at: Int[Tensor, "b a"] | None = None,
+    ) -> Float[Tensor, "b _ w"]:
         if cache is None or slots is None:
             mask = None
             key_ids, origin = ids, ids[:, :, :1]
@@ -134,7 +139,8 @@ class Transformer(Model):
             if number and self.config.inject:
                 x = x + read
             for layer, block in enumerate(self.blocks):
-                x = block(x, layer=number * self.config.layers + layer, **context)
+                depth = number * self.config.layers + layer
+                x = block(x, layer=depth, at=at if depth == self.config.depth - 1 else None, **context)
         return x
 
     @contextmanager
