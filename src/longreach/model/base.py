@@ -107,8 +107,8 @@ class Model(nn.Module):
     ) -> Float[Tensor, "b _ w"]:
         """States, or those `at` some places, for which the last layer is spared the others.
 
-        Padding must stand on the right: causality hides it.  With a cache, the tokens follow those in it; the caller then
-        says with `cache.advance` how many of each row's tokens were real.
+        Padding must stand on the right: causality hides it.  With a cache, the tokens follow those in it; the caller
+        then says with `cache.advance` how many of each row's tokens were real.
         """
         slots = None if cache is None else cache.place(ids)
         hidden = self.norm(self.mix(self.embed(tokens), ids, cache, slots, at))
