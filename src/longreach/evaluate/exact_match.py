@@ -48,32 +48,36 @@ class Judged:
 def judge(model: Model, sample: Sample, ids: Int[Tensor, "b g t"], reserved: int = RESERVED) -> Judged:
     """Every answer token, and every ID where the model predicts them, given the true prefix, in fp32."""
     model.check_ids(ids)
-    hidden = model(sample.tokens[:, :-1], ids[:, :, :-1])
-    past = model.past(hidden, sample.tokens[:, :-1])
+    read = sample.tokens[:, :-1]
     wanted = token_targets(sample)
+    places, _ = select(wanted, int(wanted.sum(1).max()))
+    hidden = model(read, ids[:, :, :-1], at=None if model.looks_back else places)
+    past = model.past(hidden, read) if model.looks_back else None
     right_tokens = torch.zeros_like(sample.length)
     closest = torch.full(right_tokens.shape, torch.inf, device=right_tokens.device)
-    for at in _parts(wanted, copies=max(1, len(model.embed.weight) // wanted.shape[1])):
+    for part in _parts(wanted, copies=max(1, len(model.embed.weight) // wanted.shape[1])):
+        at = places[:, part]
         valid = wanted.gather(1, at)
-        top = model.logits(at_places(hidden, at), at + 1, past).float().topk(2, dim=-1)
+        states = hidden[:, part] if past is None else at_places(hidden, at)
+        top = model.logits(states, at + 1, past).float().topk(2, dim=-1)
         right_tokens += (valid & (top.indices[..., 0] == sample.tokens[:, 1:].gather(1, at))).sum(1)
         margin = (top.values[..., 0] - top.values[..., 1]).masked_fill(~valid, torch.inf)
         closest = closest.minimum(margin.amin(1))
     right_ids = asked = torch.zeros_like(sample.length)
-    if model.position_head is not None:
+    if model.position_head is not None and past is not None:
         right_ids, asked, of_ids = _judge_ids(model, sample, ids, hidden, past, reserved)
         closest = closest.minimum(of_ids)
     answer_tokens = wanted.sum(1)
     return Judged(right_tokens == answer_tokens, right_tokens, answer_tokens, closest, right_ids, asked)
 
 
-def _parts(wanted: Bool[Tensor, "b t"], copies: int) -> Iterator[Int[Tensor, "b a"]]:
-    """The wanted places in parts, so that a few `copies` of what each of them is scored against fit into memory."""
+def _parts(wanted: Bool[Tensor, "b t"], copies: int) -> Iterator[slice]:
+    """The wanted places of each row, from the first on, in parts: so that a few `copies` of what each of them is scored
+    against fit into memory."""
     count = int(wanted.sum(1).max())
-    places, _ = select(wanted, count)
     size = max(1, _PAIRS // (wanted.numel() * copies))
     for start in range(0, count, size):
-        yield places[:, start : start + size]
+        yield slice(start, start + size)
 
 
 def _judge_ids(
@@ -89,7 +93,9 @@ def _judge_ids(
     wanted = id_targets(sample)
     right = torch.zeros_like(sample.length)
     closest = torch.full(right.shape, torch.inf, device=right.device)
-    for at in _parts(wanted, copies=4):
+    places, _ = select(wanted, int(wanted.sum(1).max()))
+    for part in _parts(wanted, copies=4):
+        at = places[:, part]
         hit = wanted.gather(1, at)
         for level, choice in enumerate(id_choices(model, sample, ids, hidden, at, past, reserved)):
             hit = hit & (choice.best() == ids[:, level, 1:].gather(1, at))

@@ -1,6 +1,6 @@
 """Models of one shape, stacked: one computation that trains them all, each as if it were alone.
 
-A small model leaves a GPU idle; eight of them side by side take hardly longer.  Every weight gets a dimension in front,
+A small model leaves most of a GPU idle, so that others can share it.  Every weight gets a dimension in front,
 products become batched products, and nothing else changes: a row of a batch meets the weights of its own model only, so
 that samples, IDs, losses and heads are computed as for one batch.
 """
