@@ -72,7 +72,7 @@ def training_step(form: str, ours: Transformer, tokens: Int[Tensor, "b t"], bf16
         lr=defaults.lr,
         betas=(defaults.beta1, defaults.beta2),
         weight_decay=defaults.weight_decay,
-        fused=tokens.is_cuda,
+        fused=True,
     )
     forward = model
     if form == "hf-compiled":
