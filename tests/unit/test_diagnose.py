@@ -187,6 +187,8 @@ def test_a_model_that_knows_nothing_is_not_trusted():
     assert any("at training lengths" in line for line in found.warnings)
     assert max(found.forecast) == 9  # its own IDs cover no more
     assert found.read is not None
+    with pytest.raises(BadInput, match="three lengths or more"):
+        diagnose_model(build_model(TINY, len(task.vocabulary), 0), task, Sequential(), Span(2, 3), 20)
 
 
 def rows_file(tmp_path, count=800, ids=False):

@@ -332,8 +332,8 @@ def _halves(lengths: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """Up to four lengths of the shorter half, and four of the longer."""
     middle = (lengths[0] + lengths[-1]) / 2
     halves = [x for x in lengths if x <= middle], [x for x in lengths if x > middle]
-    if not all(halves):
-        raise BadInput(f"a model must be trained on several lengths to be diagnosed, got {lengths}")
+    if len(lengths) < 3:
+        raise BadInput(f"a model must be trained on three lengths or more to be diagnosed, got {list(lengths)}")
     return _spread(halves[0]), _spread(halves[1])
 
 
