@@ -45,6 +45,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     found, unfinished = compare(args.paths, args.at, args.by)
     for line in unfinished:
         say.print(line, markup=False, highlight=False)
+    without = sorted({comparison.attention for comparison in found if comparison.fixed_at is not None})
+    if args.by == "loss" and without:
+        say.print(f"{', '.join(without)} has no margin: it goes by errors all the same", highlight=False)
     content = json.dumps([_plain(comparison) for comparison in found], indent=None if args.json else 1)
     if args.out is not None:
         _write(found, content, args.out)

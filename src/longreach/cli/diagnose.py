@@ -14,7 +14,7 @@ from longreach.cli.progress import watch
 from longreach.config import build_part
 from longreach.diagnose import Diagnosis, SchemeReport, Shape, diagnose_data, diagnose_model, diagnose_task, read_rows
 from longreach.diagnose.calibrate import FAR, Case, calibrate
-from longreach.diagnose.diagnosis import STRAY, TOLERATED
+from longreach.diagnose.findings import STRAY, TOLERATED
 from longreach.errors import BadInput
 from longreach.files import write_atomically
 from longreach.runs import RunFolder, load_model

@@ -5,7 +5,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from longreach.diagnose.diagnosis import Diagnosis
+from longreach.diagnose.findings import Diagnosis
 
 
 def draw(found: Diagnosis, path: Path) -> None:

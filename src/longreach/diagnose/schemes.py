@@ -1,11 +1,19 @@
-"""Candidate schemes of position IDs for a task, with room for a target length."""
+"""Candidate schemes of position IDs for a task, with room for a target length, and how they are ranked."""
+
+import math
 
 import torch
 from torch import Tensor
 
+from longreach.diagnose.coverage import Shown, cover
+from longreach.diagnose.findings import TOLERATED, SchemeReport
+from longreach.diagnose.needs import Needs
 from longreach.errors import BadInput
 from longreach.positions.ids import Abacus, Coupled, IdPolicy, Pose, Predicted, Randomized, Sequential, UniformPose
+from longreach.seeding import stream
 from longreach.tasks import Form, Sample, Task
+
+_RELABELLINGS = 8
 
 
 def candidates(task: Task, longest: Sample) -> dict[str, IdPolicy]:
@@ -40,3 +48,30 @@ def _serves(policy: IdPolicy, task: Task, longest: Sample) -> bool:
     except BadInput:  # abacus without digits, IDs that would give the answer away
         return False
     return True
+
+
+def judge_scheme(
+    name: str, policy: IdPolicy, task: Task, short: Needs, long: dict[int, Needs], seed: int
+) -> SchemeReport:
+    """What training covers under one scheme."""
+    first = 1 if policy.supplier(task) == "count" else 0  # counting has no reserved ID
+    rows = torch.arange(len(short.sample.tokens))
+    draws = [stream(seed, f"diagnose relabelling/{number}", rows) for number in range(_RELABELLINGS)]
+    shown = Shown.by(short, [policy.training_ids(task, short.sample, some) + first for some in draws])
+    found = {
+        length: cover(shown, needs, policy.evaluation_ids(task, needs.sample) + first) for length, needs in long.items()
+    }
+    covered = 0
+    for length, coverage in sorted(found.items()):
+        if coverage.uncovered.value > TOLERATED:
+            break
+        covered = length
+    return SchemeReport(name, found, covered)
+
+
+def badness(report: SchemeReport) -> tuple[int | float, ...]:
+    """Little uncovered first, then a long reach, few strangers, and a small kappa times the tokens that are alike: by
+    as much can errors grow that training does not show."""
+    last = report.at_target
+    growth = (last.kappa.value if last.kappa else math.inf) * (1 + last.alike)
+    return round(last.uncovered_needs, 3), -report.covered_to, round(last.strangers, 1), growth, last.id_span

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from jaxtyping import Int
@@ -11,30 +10,20 @@ from torch import Tensor
 from longreach.errors import BadInput
 from longreach.seeding import Draws
 from longreach.tasks.base import Level, Part, Sample, build_sample, join
-from longreach.tasks.names import distinct, letters
-from longreach.tasks.worksheet import Worksheet
-
-_END, _EQUALS, _STOP, _FIRST = 1, 2, 3, 4
+from longreach.tasks.symbols import END, EQUALS, FIRST, STOP, SymbolRow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rearrangement(Worksheet):
+class Rearrangement(SymbolRow):
     """Base of the copying tasks.  A subclass gives `source` and `rearrange`.
 
     An answer token needs the input token that it repeats and no other: 1-sparse.  The mark `;` stands behind the input
     (or in front of it, where the answer goes backwards): the stop is read from it, and depends on no absence.
     """
 
-    symbols: int = 26
-    """How many different symbols there are."""
-    distinct: bool = False
-    """Whether no symbol comes twice in an input."""
-
     times = 1
     """Answer tokens for each symbol."""
     mark_in_front = False
-
-    stop_token = _STOP
 
     @property
     def coupling_levels(self) -> tuple[Level, ...]:
@@ -44,10 +33,6 @@ class Rearrangement(Worksheet):
     def ending(self) -> tuple[str, ...]:
         return ("=",) if self.mark_in_front else (";", "=")
 
-    def __post_init__(self) -> None:
-        if self.symbols < 2:
-            raise ValueError(f"{self.name}.symbols must be at least 2, got {self.symbols}")
-
     def source(self, step: Int[Tensor, "#b t"], length: Int[Tensor, "b 1"]) -> Int[Tensor, "b t"]:
         """The place in the prompt that an answer token repeats.  What it says of other tokens does not matter."""
         raise self._missing("what it repeats")
@@ -56,31 +41,16 @@ class Rearrangement(Worksheet):
         """The answer, in plain Python."""
         raise self._missing("how to solve a prompt")
 
-    @cached_property
-    def vocabulary(self) -> tuple[str, ...]:
-        return ("_", ";", "=", ".", *(letters(number) for number in range(self.symbols)))
-
-    def check_length(self, length: int) -> None:
-        super().check_length(length)
-        if self.distinct and length > self.symbols:
-            raise BadInput(f"{self.name}: {length} distinct symbols are asked for, and there are {self.symbols}")
-
-    def max_tokens(self, length: int) -> int:
-        return length + 2 + self.max_answer(length)
-
     def max_answer(self, length: int) -> int:
         return self.times * length + 1
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
-        if self.distinct:
-            drawn = distinct(draws, "symbols", self.symbols, max_length)
-        else:
-            drawn = draws.below("symbols", self.symbols, max_length)
+        drawn = self.draw_symbols(draws, max_length)
         step = torch.arange(self.max_answer(max_length), device=length.device)[None]
         first = int(self.mark_in_front)
         repeated = drawn.gather(1, (self.source(step, length[:, None]) - first).clamp(0, max_length - 1))
-        parts: list[Part] = [(_END, first), (_FIRST + drawn, length), (_END, 1 - first), (_EQUALS, 1)]
-        parts += [(_FIRST + repeated, self.times * length), (_STOP, 1)]
+        parts: list[Part] = [(END, first), (FIRST + drawn, length), (END, 1 - first), (EQUALS, 1)]
+        parts += [(FIRST + repeated, self.times * length), (STOP, 1)]
         tokens = join(parts, self.max_tokens(max_length))
         return build_sample(tokens, length, length + 2, (1 + self.times) * length + 3)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Int
@@ -12,15 +11,12 @@ from longreach.errors import BadInput
 from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Part, Sample, build_sample, join
-from longreach.tasks.names import distinct, letters
-from longreach.tasks.worksheet import Worksheet
-
-_END, _EQUALS, _STOP, _FIRST = 1, 2, 3, 4
+from longreach.tasks.symbols import END, EQUALS, FIRST, STOP, SymbolRow
 
 
 @register("task", "sort")
 @dataclass(frozen=True, kw_only=True)
-class Sort(Worksheet):
+class Sort(SymbolRow):
     """Write the input in alphabetical order.  c a b a ; =  ->  a a b c .
 
     `length` counts the symbols; aa comes behind z.  Each symbol of the answer needs the whole input: k grows with the
@@ -32,42 +28,19 @@ class Sort(Worksheet):
 
     symbols: int = 100
     """How many different symbols there are."""
-    distinct: bool = False
-    """Whether no symbol comes twice in an input."""
-
-    stop_token = _STOP
 
     @property
     def ending(self) -> tuple[str, ...]:
         return (";", "=")
 
-    def __post_init__(self) -> None:
-        if self.symbols < 2:
-            raise ValueError(f"{self.name}.symbols must be at least 2, got {self.symbols}")
-
-    @cached_property
-    def vocabulary(self) -> tuple[str, ...]:
-        return ("_", ";", "=", ".", *(letters(number) for number in range(self.symbols)))
-
-    def check_length(self, length: int) -> None:
-        super().check_length(length)
-        if self.distinct and length > self.symbols:
-            raise BadInput(f"{self.name}: {length} distinct symbols are asked for, and there are {self.symbols}")
-
-    def max_tokens(self, length: int) -> int:
-        return length + 2 + self.max_answer(length)
-
     def max_answer(self, length: int) -> int:
         return length + 1
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
-        if self.distinct:
-            drawn = distinct(draws, "symbols", self.symbols, max_length)
-        else:
-            drawn = draws.below("symbols", self.symbols, max_length)
+        drawn = self.draw_symbols(draws, max_length)
         inside = torch.arange(max_length, device=length.device) < length[:, None]
         ordered = drawn.masked_fill(~inside, self.symbols).sort(1).values
-        parts: list[Part] = [(_FIRST + drawn, length), (_END, 1), (_EQUALS, 1), (_FIRST + ordered, length), (_STOP, 1)]
+        parts: list[Part] = [(FIRST + drawn, length), (END, 1), (EQUALS, 1), (FIRST + ordered, length), (STOP, 1)]
         return build_sample(join(parts, self.max_tokens(max_length)), length, length + 2, 2 * length + 3)
 
     def work_out(self, prompt: Sequence[str]) -> list[str]:
@@ -76,7 +49,7 @@ class Sort(Worksheet):
         if (
             not symbols
             or tuple(prompt[-2:]) != self.ending
-            or not set(symbols) <= set(self.vocabulary[_FIRST:])
+            or not set(symbols) <= set(self.vocabulary[FIRST:])
             or again
         ):
             raise BadInput(f"{self.name}: a prompt is {'distinct ' * self.distinct}symbols and then ; =")
