@@ -44,7 +44,7 @@ class AsEntmax(GrowingScores):
     def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         return self.sparse_weights(scores)
 
-    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "b h q"]:
+    def grow(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "b h q"]:
         speed, bend = nn.functional.softplus(self.speed(states)), 2 * torch.tanh(self.bend(states))
         crowd = visible.clamp(min=2).float().log()[..., None]  # a single key has all weight however scores grow
         return (self.config.offset + speed * crowd**bend).transpose(1, 2)

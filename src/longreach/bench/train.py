@@ -6,9 +6,7 @@ schedule.  Theirs has its batch lying ready, takes the loss on all tokens as Hug
 
 import itertools
 from collections.abc import Callable
-from typing import cast
 
-import torch
 from torch import Tensor
 
 from longreach.bench import rivals
@@ -79,7 +77,7 @@ def our_step(model: Model, data: TrainingStream, compiled: bool, record: bool) -
     """Each call takes the next step of a run; `record` replays it as a CUDA graph on a GPU."""
     model.train()
     stepper = Stepper(
-        cast(Model, torch.compile(model)) if compiled else model,
+        model.compiled() if compiled else model,
         build_optimizer(OptimizerConfig(), model),
         data,
         OptimizerConfig(),

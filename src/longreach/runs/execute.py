@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from longreach.config import to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import cells, evaluate, judge, make_card, total_samples
-from longreach.model import Model, build_model, check_stackable, member_state, stack_models
+from longreach.model import Model, Transformer, build_model, check_stackable, member_state, stack_models
 from longreach.objective import ObjectiveConfig, answer_loss
 from longreach.positions.ids import Sequential
 from longreach.runs.folder import RunFolder, RunInfo
@@ -109,6 +109,8 @@ def _refuse_ignored(config: RunConfig, model: Model, predicted: bool) -> None:
         raise BadInput("train.objective.dependency_weight needs model.dependency_head")
     if model.dependency_head is not None:
         config.task.depends_on(_look(config.task, min(legal_lengths(config.task, config.train.lengths))))
+    if config.train.recompute and not isinstance(model, Transformer):
+        raise BadInput(f"train.recompute concerns the layers of a transformer, not of a {config.model.name} model")
     if not model.reads_ids and type(ids) is not Sequential:
         raise BadInput(f"model {config.model.name} reads no position IDs, so ids {ids.name} would make no difference")
 
@@ -189,8 +191,9 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
         optimizer = build_optimizer(config.train.optimizer, model)
         if step:
             stack_state(optimizer, optimizers)
+    model.recompute = config.train.recompute
     # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
-    compiled = cast(Model, torch.compile(model)) if config.train.compile else None
+    compiled = model.compiled() if config.train.compile else None
     data = _data(config, config.train.batch_size, [run.seed for run in runs], device)
     report = observer.phase(f"train {_labels(runs)}", config.train.steps)
     report(step, "")
