@@ -70,6 +70,7 @@ def training_data(workload: Workload, task_name: str, device: str) -> TrainingSt
 def new_model(workload: Workload, task: Task, device: str, seed: int = 0) -> Transformer:
     model = build_model(workload.model, len(task.vocabulary), seed, device=device)
     assert isinstance(model, Transformer)
+    model.recompute = workload.recompute
     return model
 
 
