@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -176,9 +177,13 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(tmp_path):
     assert "cannot be written" in said[-1]
 
 
-def test_a_run_is_counted_once(tmp_path):
+def test_a_run_is_counted_once_and_called_as_its_path_was_given(tmp_path, monkeypatch):
     make_runs(tmp_path, 3)
     assert len(load_runs([tmp_path, tmp_path / "v0", tmp_path / "v0" / "seed-1"])) == 3
+    monkeypatch.chdir(tmp_path)
+    assert load_runs([Path()])["run"].to_pylist() == ["v0/seed-0", "v0/seed-1", "v0/seed-2"]
+    assert load_runs([Path("v0"), tmp_path])["run"].to_pylist() == ["v0/seed-0", "v0/seed-1", "v0/seed-2"]
+    assert load_runs([Path("v0/seed-1")])["run"].to_pylist() == ["v0/seed-1"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="no run in"):
         load_runs([tmp_path / "empty"])

@@ -42,12 +42,11 @@ def refresh(root: Path, phase: Phase, say: Callable[[str], None]) -> pa.Table:
     """The index of all runs at or below the root, brought up to date."""
     found = scan(root)
     old = _load(root / NAME, say)
-    kept = [found.get(path) == stamp for path, stamp in _pairs(old)]
-    index = old.filter(pa.array(kept, pa.bool_()))
-    known = set(index["path"].to_pylist())
-    todo = sorted(found.keys() - known)
-    if not todo and len(index) == len(old):
-        return index
+    known = dict(zip(old["path"].to_pylist(), old["stamp"].to_pylist(), strict=True))
+    if known == found:
+        return old
+    todo = sorted(path for path, stamp in found.items() if known.get(path) != stamp)
+    index = old.filter(pa.array([found.get(path) == stamp for path, stamp in known.items()], pa.bool_()))
     rows: list[dict[str, Any]] = []
     try:
         report = phase(f"read {root}", len(todo)) if todo else None
@@ -59,10 +58,6 @@ def refresh(root: Path, phase: Phase, say: Callable[[str], None]) -> pa.Table:
         index = pa.concat_tables([index, pa.Table.from_pylist(rows, SCHEMA)])
         _save(root / NAME, index, say)
     return index
-
-
-def _pairs(index: pa.Table) -> list[tuple[str, str]]:
-    return list(zip(index["path"].to_pylist(), index["stamp"].to_pylist(), strict=True))
 
 
 def _load(path: Path, say: Callable[[str], None]) -> pa.Table:

@@ -11,10 +11,11 @@ _INSIDE_A_RUN = ("checkpoints", "tensorboard", "wandb")
 
 
 def scan(root: Path) -> dict[str, str]:
-    """Path below the root -> stamp.  Links to folders are not followed, as in `find_runs`."""
+    """Path below the root (empty for the root itself) -> stamp.  Like `find_runs`, it follows no links to folders."""
     if not root.exists():
         raise BadInput(f"there is no {root}")
     found = {}
+    prefix = len(os.path.join(root, ""))
     waiting = [str(root)]
     while waiting:
         folder = waiting.pop()
@@ -22,7 +23,7 @@ def scan(root: Path) -> dict[str, str]:
             entries = {entry.name: entry for entry in listing}
         is_run = "config.yaml" in entries
         if is_run:
-            found[os.path.relpath(folder, root)] = _stamp(entries)
+            found[folder[prefix:]] = _stamp(entries)
         for name, entry in entries.items():
             if not (is_run and name in _INSIDE_A_RUN) and entry.is_dir(follow_symlinks=False):
                 waiting.append(entry.path)

@@ -1,6 +1,7 @@
 """Runs as a table with a column for each setting, and their scores as a table with a row for each cell."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -27,12 +28,11 @@ def load_runs(
     seen: set[str] = set()
     for root in paths:
         index = refresh(root, phase, say)
-        there = root.resolve()
-        full = [str(there / path) for path in index["path"].to_pylist()]
-        new = pa.array([path not in seen for path in full], pa.bool_())
-        seen.update(full)
-        shown = [str(root / path) for path in index["path"].to_pylist()]
-        parts.append(index.append_column("run", pa.array(shown, pa.string())).filter(new))
+        there = _below(root.resolve(), index)
+        new = [path not in seen for path in there]
+        seen.update(there)
+        index = index.append_column("run", pa.array(_below(root, index), pa.string()))
+        parts.append(index if all(new) else index.filter(pa.array(new)))
     if not seen:
         raise BadInput(f"no run in {', '.join(map(str, paths))}")
     index = pa.concat_tables(parts)
@@ -40,6 +40,12 @@ def load_runs(
     index = index.take(pa.array([number for number, _ in order]))
     settings = _unpack(index["settings"].combine_chunks(), lambda value: value)
     return pa.table({**{name: index[name] for name in ABOUT}, **settings, "scores": index["scores"]})
+
+
+def _below(root: Path, index: pa.Table) -> list[str]:
+    """What `root / path` would say, for thousands of paths; the root itself has an empty one."""
+    prefix = "" if root == Path() else os.path.join(root, "")
+    return [prefix + path if path else str(root) for path in index["path"].to_pylist()]
 
 
 def varied(runs: pa.Table) -> list[str]:

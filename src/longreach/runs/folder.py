@@ -4,6 +4,7 @@ config.yaml        the whole configuration, defaults written out
 run.json           recipe, variant, seed, versions, device, commit
 metrics.jsonl      one line per logged step; TensorBoard's files lie beside it in tensorboard/
 checkpoints/       step-N.safetensors with step-N.json
+log.jsonl          what happened, and when: started, resumed, checkpoint, gave up, testing, finished
 scores.json, .csv  counts per cell          card.json   the information card
 """
 
