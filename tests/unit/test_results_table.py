@@ -76,6 +76,14 @@ def test_the_table_says_what_a_report_reads(real):
     assert varied(runs)[:3] == ["task", "ids", "ids.max_id"]
 
 
+def test_the_files_of_a_tracker_are_no_runs(tmp_path):
+    (folder,) = make_runs(tmp_path / "wandb", 1)  # a folder of runs may be called so
+    (folder / "wandb" / "run-1" / "files").mkdir(parents=True)
+    (folder / "wandb" / "run-1" / "files" / "config.yaml").write_text("_wandb: {}\n")
+    assert [run.path for run in find_runs(tmp_path)] == [folder]
+    assert load_runs([tmp_path])["run"].to_pylist() == [str(folder)]
+
+
 def test_only_what_changed_is_read_again(tmp_path):
     folders = make_runs(tmp_path, 300)
     assert _reads(tmp_path) == 300
@@ -223,6 +231,14 @@ def test_a_pivot_summarises_over_runs():
         {"variant": "b", "runs": 1, "10": 1.0, "20": None},
     ]
     assert pivot(table, ["variant"], "length", "m", "worst")["10"].to_pylist() == [0.5, 1.0]
+
+
+def test_a_pivot_never_mixes_what_one_run_was_asked(real):
+    table = Selection(load_runs([real])).cells
+    with pytest.raises(BadInput, match="sparse has several rates in one place: tell them apart by k, among the rows"):
+        pivot(table, ["task"], "length", "token_em_free")
+    by_k = pivot(table, ["task", "k"], "length", "token_em_free")
+    assert by_k["k"].to_pylist() == [None, 1, 2]
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])

@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longreach.errors import BadInput
+
 SUMMARIES: dict[str, Callable[[list[float]], float]] = {"median": median, "worst": min, "mean": mean}
 """What becomes of several runs in one place."""
 
@@ -16,19 +18,28 @@ def pivot(cells: pa.Table, rows: Sequence[str], column: str, metric: str, summar
     row comes from."""
     found = cells.filter(pc.equal(cells["metric"], metric))
     keys = zip(*(found[name].to_pylist() for name in rows), strict=True)
-    places: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
-    members: dict[tuple[Any, ...], set[str]] = {}
+    places: dict[tuple[Any, ...], dict[Any, dict[str, float]]] = {}
     others = (found[name].to_pylist() for name in (column, "rate", "run"))
     for key, at, rate, run in zip(keys, *others, strict=True):
-        places.setdefault(key, {}).setdefault(at, []).append(rate)
-        members.setdefault(key, set()).add(run)
+        place = places.setdefault(key, {}).setdefault(at, {})
+        if run in place:  # a median over different questions would answer none
+            raise BadInput(f"{run} has several rates in one place: {_differing(found, run, [*rows, column])}")
+        place[run] = rate
     order = sorted(places, key=lambda key: [_rank(value) for value in key])
     table: dict[str, list[Any]] = {name: [key[i] for key in order] for i, name in enumerate(rows)}
-    table["runs"] = [len(members[key]) for key in order]
+    table["runs"] = [len(set().union(*places[key].values())) for key in order]
     for at in sorted({at for place in places.values() for at in place}, key=_rank):
-        rates = [places[key].get(at) for key in order]
-        table[str(at)] = [None if several is None else SUMMARIES[summary](several) for several in rates]
+        rates = [[*places[key].get(at, {}).values()] for key in order]
+        table[str(at)] = [SUMMARIES[summary](several) if several else None for several in rates]
     return pa.table(table)
+
+
+def _differing(cells: pa.Table, run: str, used: Sequence[str]) -> str:
+    """What else differs among the cells of a run."""
+    own = cells.filter(pc.equal(cells["run"], run))
+    others = [name for name in own.column_names if name not in (*used, "hits", "samples", "rate")]
+    names = [name for name in others if len(pc.unique(own[name])) > 1]
+    return f"tell them apart by {', '.join(names)}, among the rows or in a condition"
 
 
 def _rank(value: Any) -> tuple[int, Any]:
