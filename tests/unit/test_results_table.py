@@ -46,8 +46,8 @@ def real(tmp_path_factory):
     return root
 
 
-def _reads(root) -> list[str]:
-    """What a call reads anew."""
+def _reads(root) -> int:
+    """How many runs a call reads anew."""
     read = []
 
     def phase(title, total):
@@ -121,6 +121,7 @@ def test_a_run_that_goes_on_and_ends_is_noticed(tmp_path):
         ("scores.json", '[{"length": 3}]'),
         ("scores.json", '[{"overrides": {}, "length": "x", "metric": "m", "hits": 1, "samples": 2}]'),
         ("scores.json", '{"length": 3}'),
+        ("scores.json", f'[{{"overrides": {{}}, "length": {10**30}, "metric": "m", "hits": 1, "samples": 2}}]'),
         ("run.json", "{}"),
         ("config.yaml", "task: [\n"),
     ],

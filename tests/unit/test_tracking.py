@@ -167,6 +167,7 @@ def test_wandb_itself_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     execute_in(tmp_path / "run", CONFIG, observer=_stop_after(9), track=["wandb"])
     folder = execute_in(tmp_path / "run", CONFIG, resume=True, track=["wandb"])
     parts = sorted(folder.path.glob("wandb/offline-run-*/run-*.wandb"))
@@ -186,6 +187,7 @@ def test_the_log_tells_what_happened(tmp_path):
         ("checkpoint", 5),
         ("checkpoint", 9),
         ("interrupted", None),
+        ("started", None),
         ("resumed", 9),
         ("checkpoint", 10),
         ("checkpoint", 12),
@@ -194,7 +196,7 @@ def test_the_log_tells_what_happened(tmp_path):
     ]
     assert all({"time", "level", "event", "seconds"} <= event.keys() for event in events)
     assert events[0]["seed"] == 0
-    assert said == [events[4]["message"]] == [f"resuming {folder.path} at step 9"]
+    assert said == [events[5]["message"]] == [f"resuming {folder.path} at step 9"]
 
 
 def test_the_log_keeps_warnings_and_what_broke_a_run(tmp_path, monkeypatch):

@@ -32,10 +32,11 @@ def read_run(folder: Path) -> dict[str, Any]:
     try:
         settings = flatten(read_yaml(folder / "config.yaml"))
         row["settings"] = json.dumps(settings)
-        origin = _read_json(folder / "run.json")
-        row |= {"recipe": str(origin["recipe"]), "variant": str(origin["variant"]), "seed": int(origin["seed"])}
+        row |= _origin(folder / "run.json")
         if (folder / "scores.json").exists():
-            row |= {"state": "finished", "step": settings.get("train.steps"), "scores": _cells(folder / "scores.json")}
+            steps = settings.get("train.steps")
+            row |= {"state": "finished", "step": steps if isinstance(steps, int) else None}
+            row["scores"] = _cells(folder / "scores.json")
             return row
         row["step"] = _last_step(folder / "metrics.jsonl")
         if (folder / "failure.txt").exists():
@@ -43,8 +44,6 @@ def read_run(folder: Path) -> dict[str, Any]:
             row |= {"state": "failed", "problem": lines[0] if lines else "failed"}
     except (BadInput, OSError) as error:
         row |= {"state": "damaged", "problem": str(error)}
-    except (ValueError, TypeError, KeyError) as error:
-        row |= {"state": "damaged", "problem": f"{folder / 'run.json'} is damaged: {error}"}
     return row
 
 
@@ -58,19 +57,23 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def _origin(path: Path) -> dict[str, Any]:
+    try:
+        origin = json.loads(path.read_text())
+        return {"recipe": str(origin["recipe"]), "variant": str(origin["variant"]), "seed": int(origin["seed"])}
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
+
+
 def _cells(path: Path) -> list[dict[str, Any] | None]:
     try:
-        rows = _read_json(path)
+        rows = json.loads(path.read_text())
         cells = [{**row, "overrides": json.dumps(row["overrides"])} for row in rows]
         cells = [{field.name: cell[field.name] for field in CELL} for cell in cells]
         pa.array(cells, CELL)  # refuses what is no number
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise BadInput(f"{path} is damaged: {error}") from error
     return [*cells] or [None]
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
 
 
 def _last_step(path: Path) -> int | None:

@@ -19,8 +19,11 @@ def scan(root: Path) -> dict[str, str]:
     waiting = [str(root)]
     while waiting:
         folder = waiting.pop()
-        with os.scandir(folder) as listing:
-            entries = {entry.name: entry for entry in listing}
+        try:
+            with os.scandir(folder) as listing:
+                entries = {entry.name: entry for entry in listing}
+        except FileNotFoundError:  # removed since its parent was listed
+            continue
         is_run = "config.yaml" in entries
         if is_run:
             found[folder[prefix:]] = _stamp(entries)

@@ -63,4 +63,5 @@ class Selection:
 
     def _check(self, name: str, known: Collection[str]) -> None:
         if name not in known:
-            raise BadInput(f"there is no column {name!r}{nearest(name, [*known, *self.every.column_names])}")
+            settings = [setting for setting in self.every.column_names if setting != "scores"]
+            raise BadInput(f"there is no column {name!r}{nearest(name, [*known, *settings])}")

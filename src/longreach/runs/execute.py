@@ -152,7 +152,7 @@ def execute_together(
         else:
             check(config)
             folder.create(config, info)
-            journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)
+        journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)
         model = _new_model(config, info.seed, device)
         todo.append(_Run(folder, info.seed, model, journal, Trackers(track, config, folder, info)))
     if not todo:

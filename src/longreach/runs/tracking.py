@@ -74,6 +74,7 @@ class WeightsAndBiases:
                 name=_name(info),
                 group=info.recipe,
                 config=_about(config, info),
+                allow_val_change=True,  # a resume may come from another commit or device
                 dir=str(folder.path),
                 reinit="create_new",  # the seeds of a stack are open together
                 settings=wandb.Settings(console="off"),  # bars are no log
