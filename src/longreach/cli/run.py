@@ -17,7 +17,16 @@ from longreach.evaluate import EvalConfig
 from longreach.model import TransformerConfig
 from longreach.registry import nearest
 from longreach.report import THRESHOLDS, load_results, score_table, write_report
-from longreach.runs import Recipe, RunFolder, check, choose_device, execute_together, gather_info, load_recipe
+from longreach.runs import (
+    Recipe,
+    RunFolder,
+    check,
+    check_trackers,
+    choose_device,
+    execute_together,
+    gather_info,
+    load_recipe,
+)
 from longreach.train import OptimizerConfig, TrainConfig
 
 INTERRUPTED = 130
@@ -39,13 +48,17 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--stack", type=int, default=1, metavar="N", help="train up to N seeds of a variant as one computation"
     )
+    parser.add_argument(
+        "--track", metavar="NAMES", help="where to watch besides TensorBoard: wandb, trackio, or wandb,trackio"
+    )
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and no progress")
     parser.set_defaults(verb=run, takes_settings=True)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    only = None if args.only is None else list(dict.fromkeys(name.strip() for name in args.only.split(",")))
+    only = None if args.only is None else _names(args.only)
+    track = [] if args.track is None else _names(args.track)
     recipe = load_recipe(args.recipe, recipe_changes(settings), only)
     device = choose_device(args.device)
     if args.threads < 0:
@@ -54,6 +67,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         torch.set_num_threads(args.threads)
     if args.stack < 1:
         raise BadInput(f"--stack must be at least 1, got {args.stack}")
+    check_trackers(track, together=min(args.stack, len(recipe.seeds)))
     folder = args.out or Path("runs") / recipe.name
     todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), args.stack)
     if recipe.about and not args.json:
@@ -63,7 +77,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
             folders = [_folder_of(folder, variant, seed) for seed in seeds]
             stack = seeds if len(seeds) > 1 else []
             infos = [gather_info(recipe.name, recipe.title, variant, seed, device, stack) for seed in seeds]
-            if not execute_together(recipe.variants[variant], folders, infos, device, args.resume, observer):
+            if not execute_together(recipe.variants[variant], folders, infos, device, args.resume, observer, track):
                 command = shlex.join(["longreach", *sys.argv[1:]])
                 resume = command if args.resume else f"{command} --resume"
                 say.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
@@ -92,6 +106,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     for name, path in (("figure", report.png), ("page", report.html), ("scores", report.csv)):
         out.print(f"{name:7} {path}", markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
 def _folder_of(folder: Path, variant: str, seed: int) -> RunFolder:

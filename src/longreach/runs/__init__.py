@@ -3,6 +3,7 @@
 from longreach.runs.execute import Observer, check, choose_device, execute, execute_together, load_model
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
 from longreach.runs.recipe import Recipe, RunConfig, find_recipe, load_recipe, parse_recipe, shipped_recipes
+from longreach.runs.tracking import check_trackers
 
 __all__ = [
     "Observer",
@@ -11,6 +12,7 @@ __all__ = [
     "RunFolder",
     "RunInfo",
     "check",
+    "check_trackers",
     "choose_device",
     "commit_of_this_code",
     "execute",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -16,7 +16,9 @@ from longreach.model import Model, Transformer, build_model, check_stackable, me
 from longreach.objective import ObjectiveConfig, answer_loss
 from longreach.positions.ids import Sequential
 from longreach.runs.folder import RunFolder, RunInfo
+from longreach.runs.journal import Journal
 from longreach.runs.recipe import RunConfig
+from longreach.runs.tracking import Trackers, check_trackers, score_values
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task
 from longreach.train import (
@@ -34,9 +36,6 @@ from longreach.train import (
     take_member,
     train,
 )
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 _VALIDATION_SAMPLES = 256
 
@@ -122,9 +121,10 @@ def execute(
     device: str,
     resume: bool = False,
     observer: Observer | None = None,
+    track: Sequence[str] = (),
 ) -> bool:
     """Train and test one seed in its folder; False if interrupted, with everything saved for a resume."""
-    return execute_together(config, [folder], [info], device, resume, observer)
+    return execute_together(config, [folder], [info], device, resume, observer, track)
 
 
 def execute_together(
@@ -134,11 +134,17 @@ def execute_together(
     device: str,
     resume: bool = False,
     observer: Observer | None = None,
+    track: Sequence[str] = (),
 ) -> bool:
-    """Train several seeds as one stack and test them one by one, each in its folder; False if interrupted."""
+    """Train several seeds as one stack and test them one by one, each in its folder; False if interrupted.
+
+    `track` names where they can be watched besides TensorBoard: wandb, trackio.
+    """
     observer = observer or Observer()
+    check_trackers(track, together=len(folders))
     todo = []
     for folder, info in zip(folders, infos, strict=True):
+        journal = Journal(folder.path, observer.say)
         if resume and (folder.path / "config.yaml").exists():
             _refuse_other_config(folder, config)
             if folder.finished:
@@ -148,15 +154,21 @@ def execute_together(
         else:
             check(config)
             folder.create(config, info)
-        todo.append(_Run(folder, info.seed, _new_model(config, info.seed, device)))
+        journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)
+        model = _new_model(config, info.seed, device)
+        todo.append(_Run(folder, info.seed, model, journal, Trackers(track, config, folder, info)))
     if not todo:
         return True
     failures: dict[int, str] = {}
-    if not _train(config, todo, device, observer, failures):
-        return False
-    for run in todo:
-        if run.seed not in failures and not _test(config, run.folder, run.seed, run.model, device, observer):
-            return False
+    with ExitStack() as closing:
+        for run in todo:
+            closing.enter_context(run.journal)
+            closing.enter_context(run.tracker)
+        if not _train(config, todo, device, observer, failures):
+            return _interrupted(todo)
+        for run in todo:
+            if run.seed not in failures and not _test(config, run, device, observer):
+                return _interrupted([run])
     if failures:
         raise RunFailed("; ".join(failures.values()))
     return True
@@ -168,21 +180,30 @@ class _Run(NamedTuple):
     folder: RunFolder
     seed: int
     model: Model
+    journal: Journal
+    tracker: Trackers
+
+
+def _interrupted(runs: list[_Run]) -> bool:
+    for run in runs:
+        run.journal.note("interrupted")
+    return False
 
 
 def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer, failures: dict[int, str]) -> bool:
-    starts = [newest_intact(run.folder.checkpoints, warn=observer.say) for run in runs]
+    starts = [newest_intact(run.folder.checkpoints, warn=run.journal.warn) for run in runs]
     steps = [0 if start is None else start.step for start in starts]
     if len(set(steps)) > 1:
-        observer.say("the seeds stopped at different steps: they go on one after the other")
+        runs[0].journal.warn("the seeds stopped at different steps: they go on one after the other")
         return all(_train(config, [run], device, observer, failures) for run in runs)
     optimizers = [build_optimizer(config.train.optimizer, run.model) for run in runs]
     step = steps[0]
     for run, start, optimizer in zip(runs, starts, optimizers, strict=True):
         if start is not None:
             load_checkpoint(start, run.model, optimizer)
-            observer.say(f"resuming {run.folder.path} at step {step}")
+            run.journal.tell("resumed", f"resuming {run.folder.path} at step {step}", step=step)
         run.folder.forget_after(step)
+        run.tracker.forget_after(step)
     if step >= config.train.steps:
         return True
     model, optimizer = runs[0].model, optimizers[0]
@@ -203,13 +224,12 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
         if len(runs) > 1:
             runs[number].model.load_state_dict(member_state(model, number))
 
-    def hooks(number: int, board: "SummaryWriter") -> Hooks:
-        folder, seed, member = runs[number]
+    def hooks(number: int) -> Hooks:
+        folder, seed, member, journal, tracker = runs[number]
 
         def log(done: int, values: dict[str, float]) -> None:
             folder.log(done, values)
-            for name, value in values.items():
-                board.add_scalar(name, value, done)
+            tracker.log(done, values)
 
         def validate(done: int) -> float:
             refresh(number)
@@ -223,9 +243,12 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
                 take_member(optimizer, number, optimizers[number])
             save_checkpoint(folder.checkpoints, done, member, optimizers[number], score)
             prune(folder.checkpoints, config.train.keep_last)
+            journal.note("checkpoint", step=done, score=score)
 
         def give_up(reason: str) -> None:
             failures[seed] = f"{folder.path}: {reason}; {_last_good(folder)}"
+            journal.note("gave up", "error", message=failures[seed])
+            tracker.finish(done=False)
             if len(runs) == 1:
                 raise RunFailed(failures[seed])
             observer.say(f"{failures[seed]}; the others go on")
@@ -239,24 +262,21 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
             give_up=give_up,
         )
 
-    from torch.utils.tensorboard import SummaryWriter  # takes a second to import
-
-    with ExitStack() as boards:
-        places = [str(run.folder.path / "tensorboard") for run in runs]
-        writers = [boards.enter_context(SummaryWriter(place, purge_step=step + 1)) for place in places]
-        every = [hooks(number, writer) for number, writer in enumerate(writers)]
-        return train(model, optimizer, data, config.train, every, start_step=step, compiled=compiled)
+    every = [hooks(number) for number in range(len(runs))]
+    return train(model, optimizer, data, config.train, every, start_step=step, compiled=compiled)
 
 
 class _StopTesting(Exception):
     """Asked to stop between two batches of a test."""
 
 
-def _test(config: RunConfig, folder: RunFolder, seed: int, model: Model, device: str, observer: Observer) -> bool:
+def _test(config: RunConfig, run: _Run, device: str, observer: Observer) -> bool:
+    folder, seed, model, journal, tracker = run
+    journal.note("testing")
     load_checkpoint(_selected(folder, config), model)
     report = observer.phase(f"test {_label(folder)}", total_samples(config.task, config.evaluate))
     for line in cells(config.task, config.evaluate)[1]:
-        observer.say(f"left out: {line}")
+        journal.tell("left out", f"left out: {line}")
 
     def progress(done: int, note: str) -> None:
         report(done, note)
@@ -269,6 +289,9 @@ def _test(config: RunConfig, folder: RunFolder, seed: int, model: Model, device:
         return False
     lengths = legal_lengths(config.task, config.train.lengths)
     folder.save_results(scores, make_card(config.task, config.ids, lengths, config.evaluate, config.train.prime))
+    tracker.log(config.train.steps, score_values(scores))
+    tracker.finish(done=True)
+    journal.note("finished")
     return True
 
 
