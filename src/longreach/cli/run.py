@@ -26,6 +26,7 @@ from longreach.runs import (
     execute_together,
     gather_info,
     load_recipe,
+    seeds_together,
 )
 from longreach.train import OptimizerConfig, TrainConfig
 
@@ -46,7 +47,10 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
     parser.add_argument(
-        "--stack", type=int, default=1, metavar="N", help="train up to N seeds of a variant as one computation"
+        "--stack",
+        type=int,
+        metavar="N",
+        help="train up to N seeds of a variant as one computation (default: on a GPU up to 8 where they fit, else 1)",
     )
     parser.add_argument(
         "--track", metavar="NAMES", help="where to watch besides TensorBoard: wandb, trackio, or wandb,trackio"
@@ -65,11 +69,11 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput(f"--threads must not be negative, got {args.threads}")
     if args.threads:
         torch.set_num_threads(args.threads)
-    if args.stack < 1:
+    if args.stack is not None and args.stack < 1:
         raise BadInput(f"--stack must be at least 1, got {args.stack}")
-    check_trackers(track, together=min(args.stack, len(recipe.seeds)))
     folder = args.out or Path("runs") / recipe.name
-    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), args.stack)
+    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), args.stack, device)
+    check_trackers(track, together=max(len(seeds) for _, seeds in todo))
     if recipe.about and not args.json:
         say.print(recipe.about, markup=False, highlight=False)
     with watch(say, quiet=args.json) as observer:
@@ -116,7 +120,9 @@ def _folder_of(folder: Path, variant: str, seed: int) -> RunFolder:
     return RunFolder(folder / variant / f"seed-{seed}")
 
 
-def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: int) -> list[tuple[str, list[int]]]:
+def _plan(
+    recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: int | None, device: str
+) -> list[tuple[str, list[int]]]:
     """All variants with the seeds that run together, with every mistake found before the first of them starts."""
     todo = []
     for variant in only:
@@ -125,7 +131,7 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: in
             raise BadInput(f"{recipe.name} has no variant {variant!r}{nearest(variant, known)}")
         config = recipe.variants[variant]
         try:
-            check(config, stacked=stack > 1 and len(recipe.seeds) > 1)
+            check(config, stacked=stack is not None and min(stack, len(recipe.seeds)) > 1)
         except BadInput as error:
             raise BadInput(f"{variant}: {error}" if variant else str(error)) from error
         for seed in recipe.seeds:
@@ -133,7 +139,8 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: in
             if path.exists() and not resume:
                 raise BadInput(f"{path} exists: add --resume to continue it, or choose another --out")
         seeds = list(recipe.seeds)
-        todo += [(variant, seeds[first : first + stack]) for first in range(0, len(seeds), stack)]
+        together = stack or seeds_together(config, len(seeds), device)
+        todo += [(variant, seeds[first : first + together]) for first in range(0, len(seeds), together)]
     if folder.exists() and not folder.is_dir():
         raise RunFailed(f"{folder} is not a folder")
     return todo

@@ -1,9 +1,8 @@
 """One run from start to end: check, train, test, save."""
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,19 +11,17 @@ import torch
 from longreach.config import to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import cells, evaluate, judge, make_card, total_samples
-from longreach.model import Model, Transformer, build_model, check_stackable, member_state, stack_models
-from longreach.objective import ObjectiveConfig, answer_loss
-from longreach.positions.ids import Sequential
+from longreach.model import Model, member_state, stack_models
+from longreach.runs.check import check
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.journal import Journal
+from longreach.runs.parts import new_model, training_data
 from longreach.runs.recipe import RunConfig
 from longreach.runs.tracking import Trackers, check_trackers, score_values
 from longreach.seeding import stream
-from longreach.tasks import Sample, Task
 from longreach.train import (
     Checkpoint,
     Hooks,
-    TrainingStream,
     build_optimizer,
     legal_lengths,
     list_checkpoints,
@@ -61,57 +58,6 @@ def choose_device(device: str) -> str:
     if kind not in ("cpu", "cuda"):
         raise BadInput(f"device {device!r} cannot be used: longreach runs on cpu and cuda")
     return device
-
-
-def check(config: RunConfig, stacked: bool = False) -> None:
-    """Find out before training starts what would go wrong after it; `stacked` if seeds are to be trained as one."""
-    data = _data(config, 1024, [0], device="cpu")
-    config.ids.check(config.task, _look(config.task, data.longest))
-    model = _new_model(config, seed=0, device="cpu")
-    if stacked:
-        check_stackable(model)
-    predicted = config.ids.supplier(config.task) == "model"
-    _refuse_ignored(config, model, predicted)
-    if config.evaluate.encoding is not None:
-        with model.exchange_encoding(config.evaluate.encoding):
-            pass  # refuses what the trained weights do not fit
-    tested = cells(config.task, config.evaluate)[0]
-    if config.evaluate.relabel_ids:
-        for cell in tested:
-            config.ids.check(cell.task, _look(cell.task, cell.length))
-    last = model.largest_id
-    if last is None:
-        if predicted:
-            _check_reachable(config, model)
-        return
-    if config.ids.max_id > last:
-        raise BadInput(f"training IDs go up to {config.ids.max_id}, the table ends at {last}")
-    model.check_ids(data.batch(0).ids)
-    for cell in tested:
-        model.check_ids(config.ids.evaluation_ids(cell.task, _look(cell.task, cell.length)) + config.evaluate.shift)
-    if predicted:
-        _check_reachable(config, model)
-
-
-def _refuse_ignored(config: RunConfig, model: Model, predicted: bool) -> None:
-    """Settings that need another one to have an effect."""
-    ids, objective = config.ids, config.train.objective
-    if predicted and model.position_head is None:
-        raise BadInput(f"ids {ids.name} needs model.position_head: pointer or table")
-    if not predicted and model.position_head is not None:
-        raise BadInput(f"model.position_head predicts IDs, which ids {ids.name} does not use")
-    if not predicted and replace(objective, dependency_weight=1.0) != ObjectiveConfig():
-        raise BadInput(f"train.objective concerns predicted IDs, which ids {ids.name} does not use")
-    if not predicted and config.evaluate.prompt_ids_only:
-        raise BadInput(f"evaluate.prompt_ids_only concerns predicted IDs, which ids {ids.name} does not use")
-    if model.dependency_head is None and objective.dependency_weight != ObjectiveConfig().dependency_weight:
-        raise BadInput("train.objective.dependency_weight needs model.dependency_head")
-    if model.dependency_head is not None:
-        config.task.depends_on(_look(config.task, min(legal_lengths(config.task, config.train.lengths))))
-    if config.train.recompute and not isinstance(model, Transformer):
-        raise BadInput(f"train.recompute concerns the layers of a transformer, not of a {config.model.name} model")
-    if not model.reads_ids and type(ids) is not Sequential:
-        raise BadInput(f"model {config.model.name} reads no position IDs, so ids {ids.name} would make no difference")
 
 
 def execute(
@@ -155,7 +101,7 @@ def execute_together(
             check(config)
             folder.create(config, info)
         journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)
-        model = _new_model(config, info.seed, device)
+        model = new_model(config, info.seed, device)
         todo.append(_Run(folder, info.seed, model, journal, Trackers(track, config, folder, info)))
     if not todo:
         return True
@@ -215,7 +161,7 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
     model.recompute = config.train.recompute
     # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
     compiled = model.compiled() if config.train.compile else None
-    data = _data(config, config.train.batch_size, [run.seed for run in runs], device)
+    data = training_data(config, config.train.batch_size, [run.seed for run in runs], device)
     report = observer.phase(f"train {_labels(runs)}", config.train.steps)
     report(step, "")
 
@@ -298,7 +244,7 @@ def _test(config: RunConfig, run: _Run, device: str, observer: Observer) -> bool
 def load_model(folder: RunFolder, device: str = "cpu") -> tuple[RunConfig, Model]:
     """A trained model and the configuration it was trained under."""
     config = folder.config()
-    model = _new_model(config, seed=0, device=device)
+    model = new_model(config, seed=0, device=device)
     load_checkpoint(_selected(folder, config), model)
     return config, model.eval()
 
@@ -324,37 +270,6 @@ def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
     sample = config.task.sample(length, draws.child("task"), int(lengths.max()))
     judged = judge(model, sample, config.ids.evaluation_ids(config.task, sample))
     return float(judged.exact_with_ids.float().mean())
-
-
-@torch.no_grad()
-def _check_reachable(config: RunConfig, model: Model) -> None:
-    """Refuse a position head that cannot say the true IDs: its loss would be infinite."""
-    batch = _data(config, 64, [0], device="cpu").batch(0)
-    objective = ObjectiveConfig(id_loss_on=config.train.objective.id_loss_on)
-    needs = None if model.dependency_head is None else config.task.depends_on(batch.sample)
-    loss = answer_loss(model, batch.sample, batch.ids, objective, depends_on=needs)
-    if not math.isfinite(float(loss.position.sum())):
-        raise BadInput(
-            f"the position head cannot reach all IDs of {config.task.name}: raise model.position_head.moves,"
-            " or use another head or form of coupling"
-        )
-
-
-def _data(config: RunConfig, batch_size: int, seeds: Sequence[int], device: str) -> TrainingStream:
-    lengths = legal_lengths(config.task, config.train.lengths)
-    first, *others = seeds
-    prime = config.train.prime
-    return TrainingStream(config.task, config.ids, lengths, batch_size, first, device, prime, tuple(others))
-
-
-def _new_model(config: RunConfig, seed: int, device: str) -> Model:
-    sizes = config.ids.level_sizes(config.task)
-    return build_model(config.model, len(config.task.vocabulary), seed, sizes, config.ids.max_id, device)
-
-
-def _look(task: Task, length: int) -> Sample:
-    numbers = torch.arange(16)
-    return task.sample(torch.full_like(numbers, length), stream(0, "look", numbers), length)
 
 
 def _refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
