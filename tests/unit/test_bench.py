@@ -26,6 +26,7 @@ from longreach.bench import (
     update_headline,
 )
 from longreach.bench.flops import forward_flops, training_flops
+from longreach.bench.lengths import Figures, LengthRow
 from longreach.bench.train import new_model, our_step, training_data
 from longreach.cli.main import main
 from longreach.errors import BadInput
@@ -219,11 +220,22 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
         _lengths(1000)
 
 
-def test_a_length_that_would_not_fit_into_the_time_is_not_begun():
-    ticks = iter([0.0, 0.0, 10.0, 10.0])
-    found = _lengths(1000, Effort(1, seconds=45.0), clock=lambda: next(ticks))
-    assert {row.length for row in found.rows} == {12}
-    assert found.stopped.startswith("stopped before 24: 10 s are spent")
+@pytest.mark.parametrize(
+    ("seconds_of_a_call", "seconds", "longest"), [(1.0, 33.0, 12), (1.0, 35.0, 24), (0.01, 9.0, 12)]
+)
+def test_a_length_that_would_not_fit_into_the_time_is_not_begun(monkeypatch, seconds_of_a_call, seconds, longest):
+    """Two sides, three calls each, four times as slow: 24 s after the 10 that are spent, however little of those went
+    into calls."""
+
+    def measure(name, workload, *_):
+        return LengthRow(name, workload.length, Figures(1.0, 1.0, 1.0, seconds_of_a_call, 1, 0.1))
+
+    monkeypatch.setattr(lengths, "_measure", measure)
+    ticks = iter([0.0, 0.0, 10.0])
+    found = _lengths(24, Effort(1, seconds), clock=lambda: next(ticks))
+    assert max(row.length for row in found.rows) == longest
+    if longest == 12:
+        assert found.stopped.startswith("stopped before 24: 10 s are spent")
 
 
 # --- what is told -----------------------------------------------------------------------------------------------------

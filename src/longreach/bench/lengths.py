@@ -88,12 +88,11 @@ def time_lengths(
         going += [f"hf {name}" for name in going]
     rows: list[LengthRow] = []
     begun = clock()
-    last = 0.0
     stopped = "no length was measured"
     for length in _doubling(workload.length, up_to):
         spent = clock() - begun
-        # twice as long takes up to four times as long
-        if rows and spent + 4 * last > effort.seconds:
+        expected = sum(_expected(row.figures, effort.rounds) for row in rows[-len(going) :] if row.figures is not None)
+        if spent + expected > effort.seconds:
             stopped = f"stopped before {length}: {spent:.0f} s are spent, and it may not fit into {effort.seconds:g} s"
             break
         for name in list(going):
@@ -105,7 +104,6 @@ def time_lengths(
         if not going:
             stopped = f"stopped at {length}: out of memory"
             break
-        last = clock() - begun - spent
         stopped = f"done up to {length}, as asked"
     return LengthReport(
         name=f"length {workload}",
@@ -114,6 +112,12 @@ def time_lengths(
         memory=MEMORY_ON_GPU if on_gpu(device) else MEMORY_ON_CPU,
         peak=peak,
     )
+
+
+def _expected(figures: Figures, rounds: int) -> float:
+    """Seconds that twice the length may take: up to four times as many for a call, of which there are two more to warm
+    up.  What the first length took besides, such as starting the device, does not come again."""
+    return 4 * figures.seconds * (rounds + 2)
 
 
 def _doubling(first: int, last: int) -> Iterator[int]:
