@@ -1,5 +1,7 @@
 """A stack of models computes what each of them computes alone."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -12,11 +14,13 @@ from longreach.api import (
     OptimizerConfig,
     ParityScratchpad,
     PointerConfig,
+    Pose,
     Predicted,
     PrimeConfig,
     RopeConfig,
     ScaledSoftmaxConfig,
     Span,
+    SparseParity,
     TableConfig,
     TrainConfig,
     TransformerConfig,
@@ -28,8 +32,9 @@ from longreach.model import member_state, stack_models
 from longreach.objective import answer_loss
 from longreach.positions.ids import Sequential
 from longreach.registry import entries
-from longreach.train import Hooks, TrainingStream, build_optimizer, train
+from longreach.train import Hooks, StackedStream, TrainingStream, build_optimizer, train
 from longreach.train.optimizer import clip_each
+from longreach.train.step import Stepper
 
 SEEDS = (3, 1, 4)
 PARITY = ParityScratchpad()
@@ -218,3 +223,38 @@ def test_gradients_are_clipped_model_by_model():
         for mine, parameter in zip(alone[number], parameters, strict=True):
             torch.testing.assert_close(parameter.grad[number], mine.grad)
     assert float(norms[0]) < 5 < float(norms[1])
+
+
+def test_models_with_other_rates_ids_and_data_train_as_if_alone():
+    """Sparse parity with other k, lengths and IDs, at other rates; a dependency head reads off what answers need."""
+    config = TransformerConfig(layers=2, width=16, heads=2, dependency_head=True)
+    task, other = SparseParity(k=Span(1, 3)), SparseParity(k=Span(2, 2))
+    streams = (
+        TrainingStream(task, Sequential(), (6, 8, 12), 4, 3, "cpu", more_seeds=(1,)),
+        TrainingStream(other, Pose(max_id=40), (12,), 4, 4, "cpu"),
+    )
+    rates, settings = (1e-2, 1e-3, 4e-3), OptimizerConfig(lr=1e-2, warmup=2, weight_decay=0.5)
+    members = [build_model(config, len(task.vocabulary), seed).double() for seed in SEEDS]
+
+    def steps(model, data, optimizer_config, shares=None):
+        optimizer = build_optimizer(optimizer_config, model)
+        step = Stepper(
+            model, optimizer, data, optimizer_config, ObjectiveConfig(), 9, 1, bf16=False, record=False, shares=shares
+        )
+        return torch.stack([step(number)[:, 0] for number in range(5)], dim=1)
+
+    together = stack_models(members)
+    losses = steps(together, StackedStream(streams), settings, [rate / settings.lr for rate in rates])
+    alone = [replace(streams[0], more_seeds=()), replace(streams[0], seed=1, more_seeds=()), streams[1]]
+    for number, (model, data, rate) in enumerate(zip(members, alone, rates, strict=True)):
+        own = steps(model, data, replace(settings, lr=rate))
+        torch.testing.assert_close(losses[number], own[0], rtol=1e-6, atol=1e-6)
+        for name, weight in member_state(together, number).items():
+            torch.testing.assert_close(weight, model.state_dict()[name], rtol=1e-7, atol=1e-9, msg=name)
+
+
+def test_what_is_not_equally_wide_is_refused():
+    first = TrainingStream(PARITY, Sequential(), (4,), 4, 0, "cpu")
+    for other in (replace(first, lengths=(5,)), replace(first, task=SparseParity()), replace(first, batch_size=8)):
+        with pytest.raises(BadInput, match="cannot be trained as one"):
+            StackedStream((first, other))

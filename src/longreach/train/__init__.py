@@ -11,6 +11,7 @@ from longreach.train.checkpoint import (
 from longreach.train.loop import Hooks, TrainConfig, train
 from longreach.train.optimizer import OptimizerConfig, build_optimizer
 from longreach.train.stack import stack_state, take_member
+from longreach.train.stacked_stream import StackedStream
 from longreach.train.stream import PrimeConfig, TrainingStream, legal_lengths
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Hooks",
     "OptimizerConfig",
     "PrimeConfig",
+    "StackedStream",
     "TrainConfig",
     "TrainingStream",
     "build_optimizer",

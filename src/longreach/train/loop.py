@@ -13,6 +13,7 @@ from longreach.model import Model
 from longreach.objective import ObjectiveConfig
 from longreach.spans import Span
 from longreach.train.optimizer import OptimizerConfig, learning_rate
+from longreach.train.stacked_stream import StackedStream
 from longreach.train.step import Stepper
 from longreach.train.stream import PrimeConfig, TrainingStream
 
@@ -79,16 +80,18 @@ class Hooks:
 def train(
     model: Model,
     optimizer: torch.optim.Optimizer,
-    data: TrainingStream,
+    data: TrainingStream | StackedStream,
     config: TrainConfig,
     hooks: Hooks | Sequence[Hooks],
     start_step: int = 0,
     compiled: Model | None = None,
+    shares: Sequence[float] | None = None,
 ) -> bool:
     """Train from `start_step` to the end; False if asked to stop before, with everything saved.
 
     A stack of models has hooks for each of them, of which the first tells progress and when to stop.  `compiled`, if
-    given, is the same model in the form that computes the loss.
+    given, is the same model in the form that computes the loss; `shares` are the models' learning rates, where they
+    differ, as shares of the configured one.
     """
     every = [hooks] if isinstance(hooks, Hooks) else list(hooks)
     device_type = torch.device(data.device).type
@@ -109,6 +112,7 @@ def train(
         config.accumulate,
         bf16=config.precision == "bf16",
         record=config.graph,
+        shares=shares,
     )
     for step in range(start_step, config.steps):
         unread.append(take_step(step))
@@ -124,7 +128,8 @@ def train(
             seconds = time.perf_counter() - logged_at
             rate = (done - logged_step) * config.batch_size / seconds
             for number, one in alive.items():
-                one.log(done, _values(model, latest[number], learning_rate(config.optimizer, step, config.steps), rate))
+                lr = learning_rate(config.optimizer, step, config.steps) * (1 if shares is None else shares[number])
+                one.log(done, _values(model, latest[number], lr, rate))
             logged_at, logged_step = time.perf_counter(), done
         scores: dict[int, float] = {}
         if done % config.validate_every == 0 or last:

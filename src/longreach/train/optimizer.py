@@ -67,6 +67,15 @@ def clip_each(parameters: list[nn.Parameter], most: float, models: int) -> Float
     return norms
 
 
+def take_shares(parameters: list[nn.Parameter], before: list[Tensor], shares: Float[Tensor, "models"]) -> None:
+    """Let each of the stacked models go only its share of a step: what AdamW adds is proportional to the rate, so that
+    half the rate is half the way."""
+    with torch.no_grad():
+        for parameter, old in zip(parameters, before, strict=True):
+            share = shares.to(parameter.dtype).view(-1, *[1] * (parameter.dim() - 1))
+            parameter.copy_(old.lerp(parameter, share))
+
+
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
     """The rate of step 0, 1, ..., steps-1.  The first step of a warm-up is not zero: no step is wasted."""
     if step < config.warmup:

@@ -1,7 +1,7 @@
 """One optimizer step as a function of its number; on a GPU recorded once and replayed."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor
 from longreach.model import Model
 from longreach.objective import ObjectiveConfig, answer_loss, id_targets, token_targets
 from longreach.seeding import Draws
-from longreach.train.optimizer import OptimizerConfig, clip_each, learning_rate
+from longreach.train.optimizer import OptimizerConfig, clip_each, learning_rate, take_shares
+from longreach.train.stacked_stream import StackedStream
 from longreach.train.stream import Batch, TrainingStream
 
 _WARM_UP = 3
@@ -31,14 +32,16 @@ class Stepper:
         self,
         model: Model,
         optimizer: torch.optim.Optimizer,
-        data: TrainingStream,
+        data: TrainingStream | StackedStream,
         optimizer_config: OptimizerConfig,
         objective: ObjectiveConfig,
         steps: int,
         accumulate: int,
         bf16: bool,
         record: bool,
+        shares: Sequence[float] | None = None,
     ) -> None:
+        """`shares` are the learning rates of the models of a stack as shares of the given one, where they differ."""
         self.model, self.optimizer, self.data = model, optimizer, data
         self.optimizer_config, self.objective = optimizer_config, objective
         self.steps, self.accumulate, self.bf16 = steps, accumulate, bf16
@@ -49,6 +52,7 @@ class Stepper:
         self.weights = torch.tensor([1.0, objective.id_weight, objective.dependency_weight], device=data.device)
         self.number = torch.zeros((), dtype=torch.long, device=data.device)
         self.models = len(data.seeds)
+        self.shares = None if shares is None else torch.tensor(shares, dtype=torch.float64, device=data.device)
         self.result = torch.zeros(self.models, 4, device=data.device)
         if record and self.device_type == "cuda":
             self.rate = torch.zeros((), device=data.device)
@@ -74,11 +78,11 @@ class Stepper:
 
     def _compute(self, batch: Batch) -> Tensor:
         sample, ids = batch.sample, batch.ids
-        depends_on = None if self.model.dependency_head is None else self.data.task.depends_on(sample)
+        depends_on = None if self.model.dependency_head is None else self.data.depends_on(sample)
         # counts of the whole batch, so that its parts add up to it exactly
         tokens = self._sums(token_targets(sample).sum(1))
         positions = self._sums(id_targets(sample, self.objective.id_loss_on).sum(1)).clamp(min=1)
-        most = self.data.task.max_answer(self.data.longest)
+        most = self.data.most_answer_tokens
         means = torch.zeros(self.models, 3, device=ids.device)
         self.optimizer.zero_grad(set_to_none=True)
         bf16 = torch.autocast(self.device_type, torch.bfloat16) if self.bf16 else nullcontext()
@@ -96,10 +100,14 @@ class Stepper:
                 )
             sums = [self._sums(loss) for loss in (losses.token, losses.position, losses.dependency)]
             mean = torch.stack([sums[0] / tokens, sums[1] / positions, sums[2] / tokens], dim=1)
-            (mean @ self.weights).sum().backward()  # type: ignore[no-untyped-call]
+            (mean @ self.weights.to(mean.dtype)).sum().backward()  # type: ignore[no-untyped-call]
             means += mean.detach()
-        norms = clip_each(list(self.model.parameters()), self.optimizer_config.clip or math.inf, self.models)
+        parameters = list(self.model.parameters())
+        norms = clip_each(parameters, self.optimizer_config.clip or math.inf, self.models)
+        before = None if self.shares is None else [parameter.detach().clone() for parameter in parameters]
         self.optimizer.step()
+        if self.shares is not None and before is not None:
+            take_shares(parameters, before, self.shares)
         return torch.cat([means, norms[:, None]], dim=1)
 
     def _sums(self, by_row: Tensor) -> Tensor:

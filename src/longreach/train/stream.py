@@ -27,6 +27,7 @@ class Batch:
         return Batch(self.sample.map(change), change(self.ids), Draws(change(self.draws.key)))
 
     def tensors(self) -> list[Tensor]:
+        """In the order in which `map` goes through them."""
         return [*self.sample.tensors(), self.ids, self.draws.key]
 
 
@@ -76,6 +77,19 @@ class TrainingStream:
         return max(
             self.lengths if self.prime is None else (*self.lengths, *legal_lengths(self.task, self.prime.lengths))
         )
+
+    @property
+    def width(self) -> int:
+        """Tokens of a row."""
+        return self.task.max_tokens(self.longest)
+
+    @property
+    def most_answer_tokens(self) -> int:
+        return self.task.max_answer(self.longest)
+
+    def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
+        """Which tokens each answer token of a batch depends on."""
+        return self.task.depends_on(sample)
 
     @cached_property
     def _lengths(self) -> Int[Tensor, "n"]:
