@@ -16,12 +16,13 @@ from longreach.runs import Observer, RunFolder, check, execute, execute_together
 from longreach.train import list_checkpoints
 
 SEEDS = [5, 2, 7]
+STACK = [f"seed-{seed}" for seed in SEEDS]
 
 
 def run_stack(path, config=CONFIG, observer=None, resume=False):
     folders = [RunFolder(path / f"seed-{seed}") for seed in SEEDS]
-    infos = [gather_info("test", "", "", seed, "cpu", SEEDS) for seed in SEEDS]
-    return folders, execute_together(config, folders, infos, "cpu", resume, observer)
+    infos = [gather_info("test", "", "", seed, "cpu", STACK) for seed in SEEDS]
+    return folders, execute_together([config] * len(SEEDS), folders, infos, "cpu", resume, observer)
 
 
 def tensors(folder):
@@ -48,7 +49,7 @@ def test_each_seed_is_as_if_it_had_been_alone(tmp_path):
         losses = [[line["loss"] for line in one.metrics() if "loss" in line] for one in (folder, alone)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-3)
         assert [(s.length, s.metric) for s in folder.scores()] == [(s.length, s.metric) for s in alone.scores()]
-        assert folder.info().stack == SEEDS
+        assert folder.info().stack == STACK
         assert alone.info().stack == []
         load_model(folder)
 
@@ -118,6 +119,32 @@ def test_the_command_line_stacks_seeds(tmp_path, capsys):
     flags += ["--evaluate.free_samples", "2", "--evaluate.lengths", "4", "--device", "cpu", "--only", "aligned"]
     assert main(["run", "demo", *flags, "--out", str(tmp_path / "out"), "--json"]) == 0
     stacks = [json.loads(path.read_text())["stack"] for path in sorted(tmp_path.glob("out/aligned/seed-*/run.json"))]
-    assert stacks == [[0, 1], [0, 1], []]
+    assert stacks == [["aligned/seed-0", "aligned/seed-1"]] * 2 + [[]]
     assert main(["run", "demo", "--stack", "0"]) == 2
     assert "--stack must be at least 1" in capsys.readouterr().err
+
+
+def test_runs_that_differ_in_rate_ids_and_lengths_are_stacked_as_if_alone(tmp_path, capsys):
+    recipe = tmp_path / "mixed.yaml"
+    recipe.write_text(
+        "task: parity_scratchpad\nmodel: {layers: 1, width: 16, heads: 2}\nevaluate: {lengths: '4', samples: 8}\n"
+        "train: {lengths: 1..6, steps: 12, batch_size: 8, log_every: 3, optimizer: {warmup: 2, lr: 0.01}}\n"
+        "variants:\n  counting: {}\n  slow: {train: {optimizer: {lr: 0.001}}}\n"
+        "  coupled: {ids: {name: coupled, max_id: 60}}\n  longest: {train: {lengths: 6..6}}\n"
+        "  wider: {train: {lengths: 1..7}}\n  two layers: {model: {layers: 2}}\n"
+    )
+    for out, stack in (("together", "8"), ("alone", "1")):
+        assert (
+            main(["run", str(recipe), "--stack", stack, "--out", str(tmp_path / out), "--device", "cpu", "--json"]) == 0
+        )
+    names = ["counting", "slow", "coupled", "longest"]
+    for name in [*names, "wider", "two layers"]:
+        mine, theirs = (RunFolder(tmp_path / out / name / "seed-0") for out in ("together", "alone"))
+        assert mine.info().stack == ([f"{one}/seed-0" for one in names] if name in names else [])
+        assert mine.config() == theirs.config()
+        for one, other in zip(mine.metrics(), theirs.metrics(), strict=True):
+            assert one.get("loss", 0) == pytest.approx(other.get("loss", 0), rel=1e-4)
+            assert one.get("lr", 0) == pytest.approx(other.get("lr", 0))
+        weights, alone = tensors(mine), tensors(theirs)
+        for key in weights:
+            torch.testing.assert_close(weights[key], alone[key], rtol=1e-3, atol=1e-4)

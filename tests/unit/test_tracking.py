@@ -133,13 +133,13 @@ def test_a_run_that_fails_is_shown_as_failed(tmp_path, fakes):
 
 def test_seeds_of_a_stack_are_watched_together(tmp_path, fakes):
     folders = [RunFolder(tmp_path / f"seed-{seed}") for seed in range(2)]
-    infos = [gather_info("test", "", "", seed, "cpu", [0, 1]) for seed in range(2)]
-    execute_together(CONFIG, folders, infos, "cpu", track=["wandb"])
+    infos = [gather_info("test", "", "", seed, "cpu", ["seed-0", "seed-1"]) for seed in range(2)]
+    execute_together([CONFIG] * 2, folders, infos, "cpu", track=["wandb"])
     assert [run.options["name"] for run in fakes] == ["test/seed-0", "test/seed-1"]
     assert all(run.steps == [4, 6, 8, 12] for run in fakes)
     assert all(run.options["reinit"] == "create_new" for run in fakes)
     with pytest.raises(BadInput, match="trackio follows one run at a time"):
-        execute_together(CONFIG, folders, infos, "cpu", track=["trackio"])
+        execute_together([CONFIG] * 2, folders, infos, "cpu", track=["trackio"])
 
 
 def test_a_login_that_is_missing_is_one_line(tmp_path, fakes, monkeypatch):

@@ -21,7 +21,7 @@ from longreach.api import (
 from longreach.config import build, to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import make_card
-from longreach.runs import check, seeds_together
+from longreach.runs import check, runs_together
 from longreach.train import Hooks, PrimeConfig, TrainingStream, build_optimizer, legal_lengths, train
 from longreach.train.optimizer import learning_rate
 from longreach.train.step import Stepper
@@ -222,14 +222,14 @@ class _ByHand:
 @pytest.mark.parametrize(
     ("changes", "together"),
     [
-        ({}, 5),
+        ({}, 8),
         ({"model": {"name": "recurrent", "width": 16}}, 1),  # cannot be stacked
         ({"train": {"lengths": "1..6", "batch_size": 1 << 20}}, 2),
         ({"train": {"lengths": "1..6", "batch_size": 1 << 30}}, 1),
     ],
 )
-def test_how_many_seeds_a_gpu_trains_as_one(changes, together):
+def test_how_many_runs_a_gpu_trains_as_one(changes, together):
     base = {"task": "copy", "model": {"layers": 1, "width": 16, "heads": 2}, "train": {"lengths": "1..6"}}
     config = build(RunConfig, {**base, **changes})
-    assert seeds_together(config, 5, "cuda") == together
-    assert seeds_together(config, 5, "cpu") == 1
+    assert runs_together(config, "cuda") == together
+    assert runs_together(config, "cpu") == 1

@@ -5,6 +5,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -26,7 +27,8 @@ from longreach.runs import (
     execute_together,
     gather_info,
     load_recipe,
-    seeds_together,
+    runs_together,
+    stack_key,
 )
 from longreach.train import OptimizerConfig, TrainConfig
 
@@ -50,7 +52,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "--stack",
         type=int,
         metavar="N",
-        help="train up to N seeds of a variant as one computation (default: on a GPU up to 8 where they fit, else 1)",
+        help="train up to N runs that are alike as one computation (default: on a GPU up to 8 where they fit, else 1)",
     )
     parser.add_argument(
         "--track", metavar="NAMES", help="where to watch besides TensorBoard: wandb, trackio, or wandb,trackio"
@@ -73,15 +75,16 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput(f"--stack must be at least 1, got {args.stack}")
     folder = args.out or Path("runs") / recipe.name
     todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), args.stack, device)
-    check_trackers(track, together=max(len(seeds) for _, seeds in todo))
+    check_trackers(track, together=max(map(len, todo)))
     if recipe.about and not args.json:
         say.print(recipe.about, markup=False, highlight=False)
     with watch(say, quiet=args.json) as observer:
-        for variant, seeds in todo:
-            folders = [_folder_of(folder, variant, seed) for seed in seeds]
-            stack = seeds if len(seeds) > 1 else []
-            infos = [gather_info(recipe.name, recipe.title, variant, seed, device, stack) for seed in seeds]
-            if not execute_together(recipe.variants[variant], folders, infos, device, args.resume, observer, track):
+        for together in todo:
+            configs = [recipe.variants[one.variant] for one in together]
+            folders = [one.below(folder) for one in together]
+            stack = [one.name for one in together] if len(together) > 1 else []
+            infos = [gather_info(recipe.name, recipe.title, one.variant, one.seed, device, stack) for one in together]
+            if not execute_together(configs, folders, infos, device, args.resume, observer, track):
                 command = shlex.join(["longreach", *sys.argv[1:]])
                 resume = command if args.resume else f"{command} --resume"
                 say.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
@@ -116,15 +119,26 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
-def _folder_of(folder: Path, variant: str, seed: int) -> RunFolder:
-    return RunFolder(folder / variant / f"seed-{seed}")
+class _One(NamedTuple):
+    """A run."""
+
+    variant: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return "/".join(filter(None, (self.variant, f"seed-{self.seed}")))
+
+    def below(self, folder: Path) -> RunFolder:
+        return RunFolder(folder / self.name)
 
 
 def _plan(
     recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: int | None, device: str
-) -> list[tuple[str, list[int]]]:
-    """All variants with the seeds that run together, with every mistake found before the first of them starts."""
-    todo = []
+) -> list[list[_One]]:
+    """All runs, those together that are trained as one, with every mistake found before the first of them starts."""
+    alike: dict[str, list[_One]] = {}
+    most: dict[str, int] = {}
     for variant in only:
         if variant not in recipe.variants:
             known = [name for name in recipe.variants if name]
@@ -134,16 +148,18 @@ def _plan(
             check(config, stacked=stack is not None and min(stack, len(recipe.seeds)) > 1)
         except BadInput as error:
             raise BadInput(f"{variant}: {error}" if variant else str(error)) from error
-        for seed in recipe.seeds:
-            path = _folder_of(folder, variant, seed).path
+        runs = [_One(variant, seed) for seed in recipe.seeds]
+        for one in runs:
+            path = one.below(folder).path
             if path.exists() and not resume:
                 raise BadInput(f"{path} exists: add --resume to continue it, or choose another --out")
-        seeds = list(recipe.seeds)
-        together = stack or seeds_together(config, len(seeds), device)
-        todo += [(variant, seeds[first : first + together]) for first in range(0, len(seeds), together)]
+        together = stack or runs_together(config, device)
+        key = stack_key(config) if together > 1 else variant
+        alike.setdefault(key, []).extend(runs)
+        most[key] = together
     if folder.exists() and not folder.is_dir():
         raise RunFailed(f"{folder} is not a folder")
-    return todo
+    return [runs[first : first + most[key]] for key, runs in alike.items() for first in range(0, len(runs), most[key])]
 
 
 def _settings_help() -> str:

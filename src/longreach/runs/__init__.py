@@ -3,7 +3,7 @@
 from longreach.runs.check import check
 from longreach.runs.execute import Observer, choose_device, execute, execute_together, load_model
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
-from longreach.runs.parts import seeds_together
+from longreach.runs.parts import runs_together, stack_key
 from longreach.runs.recipe import Recipe, RunConfig, find_recipe, load_recipe, parse_recipe, shipped_recipes
 from longreach.runs.tracking import check_trackers
 
@@ -25,6 +25,7 @@ __all__ = [
     "load_model",
     "load_recipe",
     "parse_recipe",
-    "seeds_together",
+    "runs_together",
     "shipped_recipes",
+    "stack_key",
 ]

@@ -15,7 +15,7 @@ from longreach.model import Model, member_state, stack_models
 from longreach.runs.check import check
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.journal import Journal
-from longreach.runs.parts import new_model, training_data
+from longreach.runs.parts import common_training, new_model, stacked_data
 from longreach.runs.recipe import RunConfig
 from longreach.runs.tracking import Trackers, check_trackers, score_values
 from longreach.seeding import stream
@@ -70,11 +70,11 @@ def execute(
     track: Sequence[str] = (),
 ) -> bool:
     """Train and test one seed in its folder; False if interrupted, with everything saved for a resume."""
-    return execute_together(config, [folder], [info], device, resume, observer, track)
+    return execute_together([config], [folder], [info], device, resume, observer, track)
 
 
 def execute_together(
-    config: RunConfig,
+    configs: Sequence[RunConfig],
     folders: Sequence[RunFolder],
     infos: Sequence[RunInfo],
     device: str,
@@ -82,14 +82,15 @@ def execute_together(
     observer: Observer | None = None,
     track: Sequence[str] = (),
 ) -> bool:
-    """Train several seeds as one stack and test them one by one, each in its folder; False if interrupted.
+    """Train several runs as one stack and test them one by one, each in its folder; False if interrupted.
 
-    `track` names where they can be watched besides TensorBoard: wandb, trackio.
+    What they must have in common `stack_key` says.  `track` names where they can be watched besides TensorBoard:
+    wandb, trackio.
     """
     observer = observer or Observer()
     check_trackers(track, together=len(folders))
     todo = []
-    for folder, info in zip(folders, infos, strict=True):
+    for config, folder, info in zip(configs, folders, infos, strict=True):
         journal = Journal(folder.path, observer.say)
         if resume and (folder.path / "config.yaml").exists():
             _refuse_other_config(folder, config)
@@ -102,18 +103,18 @@ def execute_together(
             folder.create(config, info)
         journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)
         model = new_model(config, info.seed, device)
-        todo.append(_Run(folder, info.seed, model, journal, Trackers(track, config, folder, info)))
+        todo.append(_Run(config, folder, info.seed, model, journal, Trackers(track, config, folder, info)))
     if not todo:
         return True
-    failures: dict[int, str] = {}
+    failures: dict[Path, str] = {}
     with ExitStack() as closing:
         for run in todo:
             closing.enter_context(run.journal)
             closing.enter_context(run.tracker)
-        if not _train(config, todo, device, observer, failures):
+        if not _train(todo, device, observer, failures):
             return _interrupted(todo)
         for run in todo:
-            if run.seed not in failures and not _test(config, run, device, observer):
+            if run.folder.path not in failures and not _test(run, device, observer):
                 return _interrupted([run])
     if failures:
         raise RunFailed("; ".join(failures.values()))
@@ -121,8 +122,9 @@ def execute_together(
 
 
 class _Run(NamedTuple):
-    """One seed."""
+    """One seed of one configuration."""
 
+    config: RunConfig
     folder: RunFolder
     seed: int
     model: Model
@@ -136,13 +138,13 @@ def _interrupted(runs: list[_Run]) -> bool:
     return False
 
 
-def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer, failures: dict[int, str]) -> bool:
+def _train(runs: list[_Run], device: str, observer: Observer, failures: dict[Path, str]) -> bool:
     starts = [newest_intact(run.folder.checkpoints, warn=run.journal.warn) for run in runs]
     steps = [0 if start is None else start.step for start in starts]
     if len(set(steps)) > 1:
         runs[0].journal.warn("the seeds stopped at different steps: they go on one after the other")
-        return all(_train(config, [run], device, observer, failures) for run in runs)
-    optimizers = [build_optimizer(config.train.optimizer, run.model) for run in runs]
+        return all(_train([run], device, observer, failures) for run in runs)
+    optimizers = [build_optimizer(run.config.train.optimizer, run.model) for run in runs]
     step = steps[0]
     for run, start, optimizer in zip(runs, starts, optimizers, strict=True):
         if start is not None:
@@ -150,19 +152,20 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
             run.journal.tell("resumed", f"resuming {run.folder.path} at step {step}", step=step)
         run.folder.forget_after(step)
         run.tracker.forget_after(step)
-    if step >= config.train.steps:
+    settings, shares = common_training([run.config for run in runs])
+    if step >= settings.steps:
         return True
     model, optimizer = runs[0].model, optimizers[0]
     if len(runs) > 1:
         model = stack_models([run.model for run in runs])
-        optimizer = build_optimizer(config.train.optimizer, model)
+        optimizer = build_optimizer(settings.optimizer, model)
         if step:
             stack_state(optimizer, optimizers)
-    model.recompute = config.train.recompute
+    model.recompute = settings.recompute
     # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
-    compiled = model.compiled() if config.train.compile else None
-    data = training_data(config, config.train.batch_size, [run.seed for run in runs], device)
-    report = observer.phase(f"train {_labels(runs)}", config.train.steps)
+    compiled = model.compiled() if settings.compile else None
+    data = stacked_data([(run.config, run.seed) for run in runs], device)
+    report = observer.phase(f"train {_labels(runs)}", settings.steps)
     report(step, "")
 
     def refresh(number: int) -> None:
@@ -171,7 +174,7 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
             runs[number].model.load_state_dict(member_state(model, number))
 
     def hooks(number: int) -> Hooks:
-        folder, seed, member, journal, tracker = runs[number]
+        config, folder, seed, member, journal, tracker = runs[number]
 
         def log(done: int, values: dict[str, float]) -> None:
             folder.log(done, values)
@@ -192,12 +195,12 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
             journal.note("checkpoint", step=done, score=score)
 
         def give_up(reason: str) -> None:
-            failures[seed] = f"{folder.path}: {reason}; {_last_good(folder)}"
-            journal.note("gave up", "error", message=failures[seed])
+            failures[folder.path] = failure = f"{folder.path}: {reason}; {_last_good(folder)}"
+            journal.note("gave up", "error", message=failure)
             tracker.finish(done=False)
             if len(runs) == 1:
-                raise RunFailed(failures[seed])
-            observer.say(f"{failures[seed]}; the others go on")
+                raise RunFailed(failure)
+            observer.say(f"{failure}; the others go on")
 
         return Hooks(
             log=log,
@@ -209,15 +212,15 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
         )
 
     every = [hooks(number) for number in range(len(runs))]
-    return train(model, optimizer, data, config.train, every, start_step=step, compiled=compiled)
+    return train(model, optimizer, data, settings, every, start_step=step, compiled=compiled, shares=shares)
 
 
 class _StopTesting(Exception):
     """Asked to stop between two batches of a test."""
 
 
-def _test(config: RunConfig, run: _Run, device: str, observer: Observer) -> bool:
-    folder, seed, model, journal, tracker = run
+def _test(run: _Run, device: str, observer: Observer) -> bool:
+    config, folder, seed, model, journal, tracker = run
     journal.note("testing")
     load_checkpoint(_selected(folder, config), model)
     report = observer.phase(f"test {_label(folder)}", total_samples(config.task, config.evaluate))
@@ -295,6 +298,8 @@ def _last_good(folder: RunFolder) -> str:
 
 
 def _labels(runs: list[_Run]) -> str:
+    if len({run.folder.path.parent for run in runs}) > 1:
+        return f"{_label(runs[0].folder)} and {len(runs) - 1} more"
     others = [str(run.seed) for run in runs[1:]]
     return ", ".join([_label(runs[0].folder), *others])
 

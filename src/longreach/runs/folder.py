@@ -42,8 +42,8 @@ class RunInfo:
     versions: dict[str, str]
     commit: str
     title: str = ""
-    stack: list[int] = field(default_factory=list)
-    """Seeds that were trained as one stack, its own among them; empty where it was trained alone."""
+    stack: list[str] = field(default_factory=list)
+    """Runs that were trained as one stack, its own among them; empty where it was trained alone."""
     resumed: list[dict[str, Any]] = field(default_factory=list)
     """Device, versions and commit of later starts, where they differ from the first."""
 
@@ -156,7 +156,7 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", str(path))]
 
 
-def gather_info(recipe: str, title: str, variant: str, seed: int, device: str, stack: Sequence[int] = ()) -> RunInfo:
+def gather_info(recipe: str, title: str, variant: str, seed: int, device: str, stack: Sequence[str] = ()) -> RunInfo:
     """Of a run that starts now."""
     commit = commit_of_this_code()
     return RunInfo(recipe, variant, seed, _device_name(device), _versions(), commit, title, list(stack))

@@ -1,13 +1,17 @@
 """The parts of a run, made from its configuration."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 
 import torch
 
+from longreach.config import to_plain
 from longreach.errors import BadInput
 from longreach.model import Model, build_model, check_stackable
 from longreach.runs.recipe import RunConfig
-from longreach.train import TrainingStream, legal_lengths
+from longreach.spans import Span
+from longreach.train import StackedStream, TrainConfig, TrainingStream, legal_lengths
 
 _MOST_TOGETHER = 8
 """More gain little, and the first result comes with the last."""
@@ -27,9 +31,39 @@ def new_model(config: RunConfig, seed: int, device: str) -> Model:
     return build_model(config.model, len(config.task.vocabulary), seed, sizes, config.ids.max_id, device)
 
 
-def seeds_together(config: RunConfig, seeds: int, device: str) -> int:
-    """How many seeds are best trained as one: on a GPU so many that a step is worth launching, and few enough that they
-    fit; on a CPU, which one model keeps busy, one."""
+def stack_key(config: RunConfig) -> str:
+    """Runs with the same key can be trained as one: all must be alike but their seeds, their learning rates, and, as
+    long as shapes agree, their data and IDs."""
+    model, data = new_model(config, seed=0, device="cpu"), training_data(config, 2, [0], "cpu")
+    optimizer = replace(config.train.optimizer, lr=1.0)
+    training = replace(config.train, optimizer=optimizer, lengths=Span(1, 1), prime=None)
+    rows = [tuple(tensor.shape[1:]) for tensor in data.batch(0).tensors()]
+    weights = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    levels = config.ids.level_sizes(config.task)
+    settings = (to_plain(config.model), to_plain(training), type(config.task), levels, model.largest_id)
+    return repr((*settings, rows, weights))
+
+
+def common_training(configs: Sequence[RunConfig]) -> tuple[TrainConfig, list[float] | None]:
+    """How runs with the same key are trained: at the largest of their rates, and the others' as shares of it."""
+    first, rates = configs[0].train, [config.train.optimizer.lr for config in configs]
+    largest = max(rates)
+    settings = replace(first, optimizer=replace(first.optimizer, lr=largest))
+    return settings, [rate / largest for rate in rates] if min(rates) < largest else None
+
+
+def stacked_data(runs: Sequence[tuple[RunConfig, int]], device: str) -> TrainingStream | StackedStream:
+    """For each run, in order, the batches that it would have alone."""
+    parts = []
+    for _, same in groupby(runs, key=lambda run: (run[0].task, run[0].ids, run[0].train.lengths, run[0].train.prime)):
+        configs, seeds = zip(*same, strict=True)
+        parts.append(training_data(configs[0], configs[0].train.batch_size, seeds, device))
+    return parts[0] if len(parts) == 1 else StackedStream(tuple(parts))
+
+
+def runs_together(config: RunConfig, device: str) -> int:
+    """How many runs like this one are best trained as one: on a GPU so many that a step is worth launching, and few
+    enough to fit; on a CPU, which one model keeps busy, one."""
     if torch.device(device).type != "cuda":
         return 1
     try:
@@ -38,4 +72,4 @@ def seeds_together(config: RunConfig, seeds: int, device: str) -> int:
         return 1
     longest = max(legal_lengths(config.task, config.train.lengths))
     states = config.train.batch_size * config.task.max_tokens(longest) * config.model.width * config.model.depth
-    return max(1, min(seeds, _MOST_TOGETHER, _STATES // states))
+    return max(1, min(_MOST_TOGETHER, _STATES // states))
