@@ -5,14 +5,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from longreach.cli import bench, diagnose, eval, inspect, list, predict, report, run, show, theory
+from longreach.cli import bench, diagnose, eval, inspect, list, predict, report, run, show, sweep, theory
 from longreach.cli.console import say
 from longreach.cli.flags import take_settings
 from longreach.errors import BadInput, RunFailed
 from longreach.registry import nearest
 from longreach.version import __version__
 
-_VERBS = (run, eval, predict, inspect, show, report, list, bench, theory, diagnose)
+_VERBS = (run, sweep, eval, predict, inspect, show, report, list, bench, theory, diagnose)
 
 
 def parser() -> argparse.ArgumentParser:

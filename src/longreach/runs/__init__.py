@@ -1,10 +1,29 @@
 """Runs: recipes, folders, and what turns the one into the other."""
 
-from longreach.runs.execute import Observer, check, choose_device, execute, execute_together, load_model
+from longreach.runs.execute import (
+    Observer,
+    check,
+    choose_device,
+    execute,
+    execute_together,
+    load_model,
+    refuse_other_config,
+)
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
-from longreach.runs.recipe import Recipe, RunConfig, find_recipe, load_recipe, parse_recipe, shipped_recipes
+from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
+from longreach.runs.recipe import (
+    Recipe,
+    RunConfig,
+    find_recipe,
+    load_recipe,
+    parse_recipe,
+    seeds_of,
+    shipped_recipes,
+    variant_settings,
+)
 
 __all__ = [
+    "MEASURED_STEPS",
     "Observer",
     "Recipe",
     "RunConfig",
@@ -21,5 +40,9 @@ __all__ = [
     "load_model",
     "load_recipe",
     "parse_recipe",
+    "refuse_other_config",
+    "seconds_per_step",
+    "seeds_of",
     "shipped_recipes",
+    "variant_settings",
 ]

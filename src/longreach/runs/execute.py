@@ -138,7 +138,7 @@ def execute_together(
     todo = []
     for folder, info in zip(folders, infos, strict=True):
         if resume and (folder.path / "config.yaml").exists():
-            _refuse_other_config(folder, config)
+            refuse_other_config(folder, config)
             if folder.finished:
                 observer.say(f"{folder.path} is finished already")
                 continue
@@ -331,7 +331,8 @@ def _look(task: Task, length: int) -> Sample:
     return task.sample(torch.full_like(numbers, length), stream(0, "look", numbers), length)
 
 
-def _refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
+def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
+    """A run goes on only as it was started."""
     stored, asked = to_plain(folder.config()), to_plain(config)
     for path, (old, new) in _differences(stored, asked).items():
         raise BadInput(f"{folder.path} was started with {path}={old}, now asked for {new}: choose another --out")

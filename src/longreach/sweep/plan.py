@@ -1,0 +1,144 @@
+"""From a sweep file to its runs, with every mistake found before the first of them starts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from longreach.config import build, to_plain
+from longreach.errors import BadInput
+from longreach.runs import RunConfig, RunFolder, check, refuse_other_config
+from longreach.sweep.block import Block
+from longreach.sweep.complaints import Complaints
+from longreach.sweep.expand import Combination, combinations, settle
+from longreach.sweep.file import SweepFile, read_file
+from longreach.sweep.names import variation_name
+from longreach.sweep.source import Place, Source, read_source
+
+
+@dataclass(frozen=True)
+class Job:
+    """Seeds of one configuration that are trained together: one, unless the file says `stack`."""
+
+    recipe: str
+    title: str
+    variant: str
+    config: RunConfig
+    seeds: tuple[int, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The folders of its runs, below the sweep's."""
+        return ["/".join(filter(None, (self.recipe, self.variant, f"seed-{seed}"))) for seed in self.seeds]
+
+    def folders(self, out: Path) -> list[RunFolder]:
+        return [RunFolder(out / name) for name in self.names]
+
+    def finished(self, out: Path) -> bool:
+        return all(folder.finished for folder in self.folders(out))
+
+
+@dataclass(frozen=True)
+class Variation:
+    """A variant of a block under one combination."""
+
+    block: Block
+    name: str
+    combination: Combination
+    config: RunConfig
+
+    @property
+    def jobs(self) -> list[Job]:
+        block, seeds = self.block, self.block.seeds
+        # cut the same way at every start, so that a stack that was interrupted goes on as a stack
+        stacks = [seeds[first : first + block.stack] for first in range(0, len(seeds), block.stack)]
+        return [Job(block.name, block.title, self.name, self.config, stack) for stack in stacks]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a sweep."""
+
+    source: Source
+    file: SweepFile
+    variations: list[Variation]
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [job for variation in self.variations for job in variation.jobs]
+
+
+def make_plan(path: Path) -> Plan:
+    """Read a file and build the configuration of every run; nothing is trained or written."""
+    source = read_source(path)
+    file = read_file(source)
+    variations = [variation for block in file.blocks for variation in _expand(source, block)]
+    _refuse_duplicates(source, variations)
+    source.refuse_mistakes()
+    return Plan(source, file, variations)
+
+
+def check_plan(plan: Plan, out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+    """Find out what would go wrong in any run that is still to do, before one of them starts."""
+    complaints = Complaints(plan.source)
+    todo = [variation for variation in plan.variations if not all(job.finished(out) for job in variation.jobs)]
+    for done, variation in enumerate(todo):
+        progress(done, len(todo))
+        try:
+            for job in variation.jobs:
+                for folder in job.folders(out):
+                    if (folder.path / "config.yaml").exists():
+                        refuse_other_config(folder, variation.config)
+            check(variation.config, stacked=any(len(job.seeds) > 1 for job in variation.jobs))
+            complaints.passed(variation.block, variation.combination)
+        except BadInput as error:
+            complaints.add(variation.block, variation.name, variation.combination, str(error))
+    complaints.tell()
+    plan.source.refuse_mistakes()
+
+
+def _expand(source: Source, block: Block) -> list[Variation]:
+    complaints = Complaints(source)
+    found = []
+    used: set[Place] = set()
+    for variant, base in block.variants.items():
+        for combination in combinations(block.grid, block.listed):
+            name = variation_name(variant, combination)
+            try:
+                settings, held = settle(variant, base, combination, block.whens)
+                excluded = [one for one in block.left_out if one.holds(variant, settings)]
+                used |= {one.place for one in (*excluded, *(when.condition for when in held))}
+                if not excluded:
+                    found.append(Variation(block, name, combination, build(RunConfig, settings)))
+                    complaints.passed(block, combination)
+            except BadInput as error:
+                complaints.add(block, name, combination, str(error))
+    complaints.tell()
+    if block.variants and not source.mistakes:
+        for key, conditions in (("when", [when.condition for when in block.whens]), ("except", block.left_out)):
+            for condition in conditions:
+                if condition.place not in used:
+                    source.blame(condition.place, f"{key}: this holds for none of the runs")
+        if not found:
+            source.blame((*block.place, "except"), "except leaves out every run")
+    return found
+
+
+def _refuse_duplicates(source: Source, variations: list[Variation]) -> None:
+    """Two runs in one folder, or the same run under two names of a block."""
+    names: dict[tuple[str, str, int], Variation] = {}
+    configs: dict[tuple[str, str], Variation] = {}
+    for variation in variations:
+        block = variation.block
+        line = source.line
+        for seed in block.seeds:
+            twin = names.setdefault((block.name, variation.name, seed), variation)
+            if twin is not variation:
+                text = f"{block.name}/{variation.name}/seed-{seed} is a run of line {line(twin.block.place)} as well"
+                source.blame(block.place, f"{text}: give one of the blocks another `name`, or other seeds")
+                break
+        twin = configs.setdefault((str(block.place), str(to_plain(variation.config))), variation)
+        if twin is not variation:
+            source.blame(
+                variation.combination[0].place if variation.combination else block.place,
+                f"{variation.name} and {twin.name} are the same run",
+            )
