@@ -7,6 +7,7 @@ no more.  So a sweep that was killed leaves nothing running that writes into its
 import json
 import os
 import signal
+import socket
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +29,7 @@ LOCK = ".job.lock"
 
 
 def main() -> int:
+    print(f"process {os.getpid()} on {socket.gethostname()}", flush=True)
     order = Order(**json.loads(_read_line()))
     stop = threading.Event()
     threading.Thread(target=_wait_for_the_end, args=(stop,), daemon=True).start()

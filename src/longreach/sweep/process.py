@@ -56,7 +56,7 @@ class JobProcess:
         self.process.kill()
         self.process.wait()
 
-    def outcome(self, seconds: float | None = 0.0) -> Outcome | None:
+    def outcome(self, seconds: float = 0.0) -> Outcome | None:
         """Once it has ended; None if it has not within so many seconds."""
         try:
             code = self.process.wait(seconds)

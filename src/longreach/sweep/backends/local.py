@@ -6,6 +6,7 @@ import time
 import torch
 
 from longreach.errors import BadInput
+from longreach.sweep.backends.base import Backend
 from longreach.sweep.order import Order
 from longreach.sweep.process import JobProcess, Outcome
 from longreach.sweep.resources import Resources
@@ -14,7 +15,7 @@ _SECONDS = 0.1
 """Between two looks at the processes."""
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """So many jobs at a time.  With GPUs, each place among them belongs to one GPU, which its jobs see as the only one."""
 
     def __init__(self, resources: Resources, workers: int | None = None) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from longreach.errors import BadInput, RunFailed
+from longreach.sweep.backends.base import Backend
 from longreach.sweep.order import Order
 from longreach.sweep.process import JobProcess, Outcome
 from longreach.sweep.resources import Resources
@@ -14,8 +15,11 @@ try:
 except ImportError as error:
     raise BadInput("the backend ray needs Ray: pip install 'longreach[ray]'") from error
 
+_SECONDS = 0.5
+"""Between two looks at a job's process."""
 
-class RayBackend:
+
+class RayBackend(Backend):
     """A job is a task of Ray's, which keeps the job's process.  Ray places it; we try again what is lost."""
 
     def __init__(self, resources: Resources, address: str | None = None, workers: int | None = None) -> None:
@@ -50,7 +54,7 @@ class RayBackend:
 
     def ended(self, seconds: float) -> dict[int, Outcome]:
         numbers = {task: number for number, task in self.tasks.items()}
-        ready, _ = ray.wait(list(numbers), num_returns=len(numbers), timeout=seconds) if numbers else ([], [])
+        ready, _ = ray.wait(list(numbers), timeout=seconds) if numbers else ([], [])
         return {numbers[task]: self._result(numbers[task]) for task in ready}
 
     def stop(self) -> None:
@@ -74,10 +78,10 @@ class RayBackend:
 def _keep(order: Order, folder: str) -> Outcome:
     """Runs on a worker.  A cancelled task is interrupted here, and lets its job save."""
     process = JobProcess(order, folder=folder)
-    try:
-        outcome = process.outcome(None)
-    except KeyboardInterrupt:
-        process.stop()
-        outcome = process.outcome(None)
-    assert outcome is not None  # without a limit it waits for the end
-    return outcome
+    while True:
+        try:
+            # in short waits: Ray's interrupt does not end one that lasts
+            if (outcome := process.outcome(_SECONDS)) is not None:
+                return outcome
+        except KeyboardInterrupt:
+            process.stop()
