@@ -3,64 +3,50 @@
 from dataclasses import dataclass, field
 
 from longreach.sweep.block import Block
-from longreach.sweep.expand import Choice, Combination
 from longreach.sweep.source import Place, Source
+
+Origins = tuple[Place, ...]
+"""The parts of a file that made a run what it is: conditions that held, values it was given, its variant."""
 
 
 @dataclass
 class _Case:
     """The runs of a block that complain alike."""
 
-    block: Block
     names: list[str] = field(default_factory=list)
-    combinations: list[Combination] = field(default_factory=list)
+    origins: list[Origins] = field(default_factory=list)
 
 
 @dataclass
 class Complaints:
-    """Many runs complain of one mistake: it is told once, at the line that made it as far as one can tell."""
+    """Many runs of a block complain of one mistake: it is told once, at the line that made it as far as one can tell."""
 
     source: Source
-    cases: dict[tuple[Place, str], _Case] = field(default_factory=dict)
-    fine: dict[Place, list[Combination]] = field(default_factory=dict)
-    """Combinations that nothing is wrong with, by block."""
+    block: Block
+    cases: dict[str, _Case] = field(default_factory=dict)
+    runs: list[Origins] = field(default_factory=list)
+    """Of all runs of the block, whether they complain or not."""
 
-    def add(self, block: Block, name: str, combination: Combination, text: str) -> None:
-        case = self.cases.setdefault((block.place, text), _Case(block))
-        case.names.append(f"{block.name}/{name}" if name else block.name)
-        case.combinations.append(combination)
-
-    def passed(self, block: Block, combination: Combination) -> None:
-        self.fine.setdefault(block.place, []).append(combination)
+    def add(self, name: str, origins: Origins, text: str) -> None:
+        case = self.cases.setdefault(text, _Case())
+        case.names.append(f"{self.block.name}/{name}" if name else self.block.name)
+        case.origins.append(origins)
 
     def tell(self) -> None:
-        for (_, text), case in self.cases.items():
+        for text, case in self.cases.items():
             others = f" and {len(case.names) - 1} more" if len(case.names) > 1 else ""
             self.source.blame(self._place(case, text), f"{text} ({case.names[0]}{others})")
 
     def _place(self, case: _Case, text: str) -> Place:
-        """Where the complaint's setting is written, else the value that only runs with this complaint have."""
-        written = _written(case, text.split(":")[0].split("=")[0])
+        """Where the setting that is complained of is written, else what only runs with this complaint have."""
+        path = text.split(":")[0]
+        for origin in case.origins[0]:
+            for place in (origin, (*origin, "set", path)):
+                if path in place and place in self.source.lines:
+                    return place
+        written = (*self.block.place, *path.split("."))
         if written in self.source.lines:
             return written
-        fine = self.fine.get(case.block.place, [])
-        shared = [choice for choice in case.combinations[0] if all(choice in other for other in case.combinations)]
-        suspects = [choice for choice in shared if not any(choice in other for other in fine)] or shared
-        if suspects:
-            return min(suspects, key=lambda choice: _count(choice, fine)).place
-        return (*case.block.place, "recipe")
-
-
-def _written(case: _Case, path: str) -> Place:
-    """The place that a setting would have in the grid or list, in a `when`, or in the block itself."""
-    for choice in case.combinations[0]:
-        if choice.path == path:
-            return choice.place
-    for when in case.block.whens:
-        if path in when.changes:
-            return (*when.condition.place, "set", path)
-    return (*case.block.place, *path.split("."))
-
-
-def _count(choice: Choice, combinations: list[Combination]) -> int:
-    return sum(choice in combination for combination in combinations)
+        shared = [origin for origin in case.origins[0] if all(origin in others for others in case.origins)]
+        # the fewer other runs have it, the likelier it is what makes these complain
+        return min(shared, key=lambda origin: sum(origin in one for one in self.runs), default=self.block.place)

@@ -8,8 +8,8 @@ from longreach.config import build, to_plain
 from longreach.errors import BadInput
 from longreach.runs import RunConfig, RunFolder, check, refuse_other_config
 from longreach.sweep.block import Block
-from longreach.sweep.complaints import Complaints
-from longreach.sweep.expand import Combination, combinations, settle
+from longreach.sweep.complaints import Complaints, Origins
+from longreach.sweep.expand import combinations, settle
 from longreach.sweep.file import SweepFile, read_file
 from longreach.sweep.names import variation_name
 from longreach.sweep.source import Place, Source, read_source
@@ -39,11 +39,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Variation:
-    """A variant of a block under one combination."""
+    """A variant of a block with one value for each axis."""
 
     block: Block
     name: str
-    combination: Combination
+    origins: Origins
     config: RunConfig
 
     @property
@@ -79,39 +79,44 @@ def make_plan(path: Path) -> Plan:
 
 def check_plan(plan: Plan, out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Find out what would go wrong in any run that is still to do, before one of them starts."""
-    complaints = Complaints(plan.source)
     todo = [variation for variation in plan.variations if not all(job.finished(out) for job in variation.jobs)]
+    of_block = {block.place: Complaints(plan.source, block) for block in plan.file.blocks}
     for done, variation in enumerate(todo):
         progress(done, len(todo))
+        complaints = of_block[variation.block.place]
+        complaints.runs.append(variation.origins)
         try:
-            for job in variation.jobs:
-                for folder in job.folders(out):
-                    if (folder.path / "config.yaml").exists():
-                        refuse_other_config(folder, variation.config)
+            for folder in (folder for job in variation.jobs for folder in job.folders(out)):
+                if (folder.path / "config.yaml").exists():
+                    refuse_other_config(folder, variation.config)
             check(variation.config, stacked=any(len(job.seeds) > 1 for job in variation.jobs))
-            complaints.passed(variation.block, variation.combination)
         except BadInput as error:
-            complaints.add(variation.block, variation.name, variation.combination, str(error))
-    complaints.tell()
+            complaints.add(variation.name, variation.origins, str(error))
+    for complaints in of_block.values():
+        complaints.tell()
     plan.source.refuse_mistakes()
 
 
 def _expand(source: Source, block: Block) -> list[Variation]:
-    complaints = Complaints(source)
+    """The variations of a block that can be built; the others complain."""
+    complaints = Complaints(source, block)
     found = []
     used: set[Place] = set()
     for variant, base in block.variants.items():
         for combination in combinations(block.grid, block.listed):
+            settings, held = settle(variant, base, combination, block.whens)
+            excluded = {condition.place for condition in block.left_out if condition.holds(variant, settings)}
+            applied = [when.condition.place for when in held]
+            used |= {*applied, *excluded}
+            if excluded:
+                continue
             name = variation_name(variant, combination)
+            origins = (*applied, *(choice.place for choice in combination), (*block.place, "variants", variant))
+            complaints.runs.append(origins)
             try:
-                settings, held = settle(variant, base, combination, block.whens)
-                excluded = [one for one in block.left_out if one.holds(variant, settings)]
-                used |= {one.place for one in (*excluded, *(when.condition for when in held))}
-                if not excluded:
-                    found.append(Variation(block, name, combination, build(RunConfig, settings)))
-                    complaints.passed(block, combination)
+                found.append(Variation(block, name, origins, build(RunConfig, settings)))
             except BadInput as error:
-                complaints.add(block, name, combination, str(error))
+                complaints.add(name, origins, str(error))
     complaints.tell()
     if block.variants and not source.mistakes:
         for key, conditions in (("when", [when.condition for when in block.whens]), ("except", block.left_out)):
@@ -126,19 +131,16 @@ def _expand(source: Source, block: Block) -> list[Variation]:
 def _refuse_duplicates(source: Source, variations: list[Variation]) -> None:
     """Two runs in one folder, or the same run under two names of a block."""
     names: dict[tuple[str, str, int], Variation] = {}
-    configs: dict[tuple[str, str], Variation] = {}
+    configs: dict[tuple[Place, str], Variation] = {}
     for variation in variations:
         block = variation.block
-        line = source.line
+        twin = configs.setdefault((block.place, str(to_plain(variation.config))), variation)
+        if twin is not variation:
+            source.blame(variation.origins[0], f"{variation.name} and {twin.name} are the same run")
         for seed in block.seeds:
             twin = names.setdefault((block.name, variation.name, seed), variation)
-            if twin is not variation:
-                text = f"{block.name}/{variation.name}/seed-{seed} is a run of line {line(twin.block.place)} as well"
-                source.blame(block.place, f"{text}: give one of the blocks another `name`, or other seeds")
+            if twin.block is not block:
+                line = source.line(twin.block.place)
+                run = "/".join(filter(None, (block.name, variation.name, f"seed-{seed}")))
+                source.blame(block.place, f"{run} is a run of line {line} as well: give one of the two blocks a `name`")
                 break
-        twin = configs.setdefault((str(block.place), str(to_plain(variation.config))), variation)
-        if twin is not variation:
-            source.blame(
-                variation.combination[0].place if variation.combination else block.place,
-                f"{variation.name} and {twin.name} are the same run",
-            )

@@ -48,6 +48,7 @@ def note_failure(folder: RunFolder, reason: str) -> Attempts:
     step = max((checkpoint.step for checkpoint in list_checkpoints(folder.checkpoints)), default=0)
     failures = 1 if step > before.step else before.failures + 1
     now = Attempts(failures, step, reason)
+    folder.path.mkdir(parents=True, exist_ok=True)  # a job may be lost before it has made its folder
     write_atomically(folder.path / "attempts.json", (json.dumps(asdict(now), indent=1) + "\n").encode())
     return now
 
