@@ -35,7 +35,9 @@ def write(path: Path, content: dict) -> Path:
 
 def start(file: Path, out: Path, *flags: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "longreach.cli.main", "sweep", "run", str(file), "--out", str(out)]
-    return subprocess.Popen([*command, "--device", "cpu", *flags], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [*command, "--device", "cpu", *flags], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def wait_until(holds, seconds: float = 60.0):

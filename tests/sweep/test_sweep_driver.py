@@ -141,10 +141,10 @@ def test_being_asked_to_stop_is_no_failure_of_any_run(plan, tmp_path):
 
 
 def test_a_second_driver_is_refused(tmp_path):
-    with sole_driver(tmp_path / "out"), pytest.raises(BadInput, match="is being worked on by process"):
-        with sole_driver(tmp_path / "out"):
-            pass
-    with sole_driver(tmp_path / "out"):
+    out = tmp_path / "out"
+    with sole_driver(out), pytest.raises(BadInput, match="is being worked on by process"), sole_driver(out):
+        pass
+    with sole_driver(out):
         pass
 
 

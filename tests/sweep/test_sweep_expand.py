@@ -19,7 +19,11 @@ SCALARS = st.one_of(
     st.booleans(),
     st.text("abAB01.,:/ =-_%", min_size=1, max_size=12),
 )
-VALUES = st.one_of(SCALARS, st.lists(st.integers(0, 9), max_size=3), st.fixed_dictionaries({"name": st.text("abc", min_size=1), "max_id": st.integers(0, 99)}))
+VALUES = st.one_of(
+    SCALARS,
+    st.lists(st.integers(0, 9), max_size=3),
+    st.fixed_dictionaries({"name": st.text("abc", min_size=1), "max_id": st.integers(0, 99)}),
+)
 GRIDS = st.dictionaries(st.sampled_from(PATHS), st.lists(VALUES, min_size=1, max_size=3, unique_by=repr), max_size=3)
 
 
@@ -46,7 +50,9 @@ def test_a_grid_with_a_list_is_their_product(grid, listed):
 
 @given(GRIDS, st.randoms(use_true_random=False))
 def test_names_do_not_depend_on_the_order_of_the_file(grid, shuffler):
-    again = {path: shuffler.sample(values, len(values)) for path, values in shuffler.sample(list(grid.items()), len(grid))}
+    again = {
+        path: shuffler.sample(values, len(values)) for path, values in shuffler.sample(list(grid.items()), len(grid))
+    }
     assert sorted(names(again)) == sorted(names(grid))
 
 
@@ -67,7 +73,7 @@ def test_names_differ_and_are_names_of_folders(grid):
 
     for values in grid.values():
         values[:] = {written(value): value for value in values}.values()
-        values[:] = [v for v in values if not isinstance(v, str) or written(v) == v and _is_text(v)]
+        values[:] = [v for v in values if not isinstance(v, str) or (written(v) == v and _is_text(v))]
     found = names(grid)
     assert len(set(found)) == len(found)
     for name in found:

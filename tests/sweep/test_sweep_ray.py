@@ -4,7 +4,20 @@ import fcntl
 import signal
 
 import pytest
-from sweeping import ENDLESS, LONG, check_whole, finish, kill, parent_of, process_of, start, step_of, wait_for_a_checkpoint, wait_until, write
+from sweeping import (
+    ENDLESS,
+    LONG,
+    check_whole,
+    finish,
+    kill,
+    parent_of,
+    process_of,
+    start,
+    step_of,
+    wait_for_a_checkpoint,
+    wait_until,
+    write,
+)
 
 from longreach.cli.main import main
 

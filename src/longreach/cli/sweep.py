@@ -18,7 +18,6 @@ from longreach.errors import BadInput
 from longreach.runs import choose_device
 from longreach.sweep import (
     Backend,
-    BadSweep,
     LocalBackend,
     Plan,
     Resources,
@@ -41,10 +40,18 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         description="Run what is left of a sweep: finished runs are never run again, begun ones go on.",
     )
     start.add_argument("--backend", choices=("local", "ray"), default="local", help="processes of this machine, or Ray")
-    start.add_argument("--address", help="of a Ray cluster, such as auto or HOST:6379 (default: a local one is started)")
-    start.add_argument("--workers", type=int, metavar="N", help="runs at a time (default: as many as there is room for)")
-    start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes GPUs where there are any")
-    start.add_argument("--dry-run", action="store_true", help="check everything, tell how many runs and how long, run nothing")
+    start.add_argument(
+        "--address", help="of a Ray cluster, such as auto or HOST:6379 (default: a local one is started)"
+    )
+    start.add_argument(
+        "--workers", type=int, metavar="N", help="runs at a time (default: as many as there is room for)"
+    )
+    start.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes GPUs where there are any"
+    )
+    start.add_argument(
+        "--dry-run", action="store_true", help="check everything, tell how many runs and how long, run nothing"
+    )
     start.add_argument("--retry-failed", action="store_true", help="try runs again that were given up")
     start.set_defaults(verb=run, takes_settings=False)
     look = parts.add_parser("status", help="how far a sweep is", description="How far a sweep is; it may be running.")
@@ -60,17 +67,20 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput("--address needs --backend ray")
     if args.workers is not None and args.workers < 1:
         raise BadInput(f"--workers must be at least 1, got {args.workers}")
-    plan = _load(args.file)
     folder = _folder(args)
-    if plan is None or not _check(plan, folder, args.json):
-        return 2
+    plan = make_plan(args.file)
+    check_plan(plan, folder, (lambda done, total: None) if args.json else _tell_checks)
     resources = _resources(plan.file.resources, args.device)
     if args.dry_run:
         return _dry_run(args, plan, folder, resources)
-    with sole_driver(folder), closing(_backend(args, resources)) as backend:
-        with _ask_to_stop() as asked, live_table(plan, folder, quiet=args.json) as show:
-            watcher = Watcher(say=_say, show=show, should_stop=lambda: bool(asked))
-            done = drive(plan, folder, backend, watcher, args.retry_failed)
+    with (
+        sole_driver(folder),
+        closing(_backend(args, resources)) as backend,
+        _ask_to_stop() as asked,
+        live_table(plan, folder, quiet=args.json) as show,
+    ):
+        watcher = Watcher(say=_say, show=show, should_stop=lambda: bool(asked))
+        done = drive(plan, folder, backend, watcher, args.retry_failed)
     if not done:
         command = shlex.join(["longreach", *sys.argv[1:]])
         _say(f"interrupted; everything is saved.  To go on:  {command}")
@@ -80,37 +90,14 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 
 
 def status(args: argparse.Namespace, settings: list[str]) -> int:
-    plan = _load(args.file)
-    if plan is None:
-        return 2
-    _show_status(plan, _folder(args), args.json)
+    _show_status(make_plan(args.file), _folder(args), args.json)
     return 0
 
 
-def _load(file: Path) -> Plan | None:
-    """The plan of a file, or None once all that is wrong with it has been said."""
-    try:
-        return make_plan(file)
-    except BadSweep as error:
-        return _complain(error)
-
-
-def _check(plan: Plan, folder: Path, quiet: bool) -> bool:
-    def progress(done: int, total: int) -> None:
-        if not quiet and done and done % 20 == 0:
-            _say(f"checked {done} of {total} configurations")
-
-    try:
-        check_plan(plan, folder, progress)
-    except BadSweep as error:
-        _complain(error)
-        return False
-    return True
-
-
-def _complain(error: BadSweep) -> None:
-    for line in error.lines:
-        _say(f"longreach: {line}")
+def _tell_checks(done: int, total: int) -> None:
+    """Checking takes about as long as making a model and a few samples; a large sweep has many to make."""
+    if done and done % 20 == 0:
+        _say(f"checked {done} of {total} configurations")
 
 
 def _folder(args: argparse.Namespace) -> Path:

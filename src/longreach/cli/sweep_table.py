@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longreach.cli.console import say
-from longreach.sweep import Plan, RunState, read_states
+from longreach.sweep import Attempts, Plan, RunState, read_states
 
 _STYLES = {"finished": "green", "running": "cyan", "failed": "red", "waiting": "dim"}
 _ROWS = 30
@@ -30,19 +30,22 @@ def status_table(plan: Plan, states: Sequence[RunState]) -> Table:
     counts = count_states(states)
     summary = ", ".join(f"{counts[name]} {name}" for name in _STYLES if counts[name])
     table = Table(title=escape(plan.file.title), caption=f"{len(states)} runs: {summary}")
-    for column in ("run", "state", "progress", "", "failures"):
+    for column in ("run", "state", "progress", "failures"):
         table.add_column(column, overflow="fold")
     for state in states:
-        progress, attempts = state.progress, state.attempts
-        shown = state.state in ("running", "waiting") and progress is not None and progress.phase != "done"
-        table.add_row(
-            escape(state.name),
-            Text(state.state, style=_STYLES[state.state]),
-            f"{progress.phase} {progress.done}/{progress.total}" if shown and progress else "",
-            escape(progress.note) if shown and progress else "",
-            escape(f"{attempts.failures}: {attempts.reason}") if attempts.failures and state.state != "finished" else "",
-        )
+        attempts = state.attempts if state.state != "finished" else Attempts()
+        failures = f"{attempts.failures}: {attempts.reason}" if attempts.failures else ""
+        label = Text(state.state, style=_STYLES[state.state])
+        table.add_row(escape(state.name), label, escape(_progress(state)), escape(failures))
     return table
+
+
+def _progress(state: RunState) -> str:
+    """Also of a run that waits: it will go on from about there."""
+    progress = state.progress
+    if progress is None or state.state == "finished" or progress.phase == "done":
+        return ""
+    return f"{progress.phase} {progress.done}/{progress.total} {progress.note}"
 
 
 @contextmanager

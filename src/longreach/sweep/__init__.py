@@ -5,12 +5,11 @@ from longreach.sweep.driver import Watcher, drive, sole_driver
 from longreach.sweep.estimate import Estimate, estimate
 from longreach.sweep.plan import Job, Plan, check_plan, make_plan
 from longreach.sweep.resources import Resources
-from longreach.sweep.source import BadSweep
-from longreach.sweep.state import RunState, read_states
+from longreach.sweep.state import Attempts, RunState, read_states
 
 __all__ = [
+    "Attempts",
     "Backend",
-    "BadSweep",
     "Estimate",
     "Job",
     "LocalBackend",

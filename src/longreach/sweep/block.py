@@ -43,15 +43,15 @@ def read_block(source: Source, content: Plain, place: Place, stem: str, title: s
     recipe = _read_recipe(source, content, place)
     name = content.get("name", recipe.stem if recipe.stem else stem)
     if not is_folder_name(name):
-        source.blame(
-            (*place, "name"), f"name: it becomes a folder: letters, digits, - and _ only, got {name!r}"
-        )
+        source.blame((*place, "name"), f"name: it becomes a folder: letters, digits, - and _ only, got {name!r}")
     grid = _read_grid(source, content.get("grid", {}), (*place, "grid"))
     listed = _read_list(source, content, "list", place)
     for entry in listed:
         for choice in entry:
             if choice.path in grid:
-                source.blame(choice.place, f"{choice.path} stands in grid as well: it can be varied in one of them only")
+                source.blame(
+                    choice.place, f"{choice.path} stands in grid as well: it can be varied in one of them only"
+                )
     return Block(
         name=str(name),
         title=title or recipe.title or str(name),
@@ -131,9 +131,7 @@ def _read_grid(source: Source, content: Any, place: Place) -> dict[str, list[Cho
 def _read_list(source: Source, content: Plain, key: str, place: Place) -> list[list[Choice]]:
     found = []
     for entry, where in _entries(source, content, key, place):
-        found.append(
-            [Choice(path, value, (*where, path)) for path, value in _settings(source, entry, where).items()]
-        )
+        found.append([Choice(path, value, (*where, path)) for path, value in _settings(source, entry, where).items()])
     return found
 
 
@@ -150,7 +148,9 @@ def _read_whens(source: Source, content: Plain, place: Place) -> list[When]:
                 source.blame((*where, str(key)), f"when: unknown key {key}{nearest(str(key), ('if', 'set'))}")
         for key in ("if", "set"):
             if key not in entry:
-                source.blame(where, f"when: {key} is missing, as in {{if: {{ids: coupled}}, set: {{train.steps: 500}}}}")
+                source.blame(
+                    where, f"when: {key} is missing, as in {{if: {{ids: coupled}}, set: {{train.steps: 500}}}}"
+                )
         condition = _settings(source, entry.get("if", {}), (*where, "if"), "variant")
         changes = _settings(source, entry.get("set", {}), (*where, "set"))
         whens.append(When(Condition(condition, where), changes))

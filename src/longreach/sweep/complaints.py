@@ -19,7 +19,7 @@ class _Case:
 
 @dataclass
 class Complaints:
-    """Many runs of a block complain of one mistake: it is told once, at the line that made it as far as one can tell."""
+    """Many runs of a block complain of one mistake: it is told once, at the line that seems to have made it."""
 
     source: Source
     block: Block

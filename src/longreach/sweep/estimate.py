@@ -35,17 +35,14 @@ def estimate(plan: Plan, out: Path, device: str) -> Estimate:
         if number not in known and (not known or time.monotonic() - start < _BUDGET):
             known[number] = one.config.train.steps * seconds_per_step(one.config, device)
     average = mean(known.values()) if known else 0.0
-    seconds = sum(
-        known.get(number, average) * sum(len(job.seeds) for job in left[number]) for number in todo
-    )
+    seconds = sum(known.get(number, average) * sum(len(job.seeds) for job in left[number]) for number in todo)
     measured, guessed = len(known) - finished, len(todo) - len(known)
     basis = []
     if finished:
         basis.append(f"finished runs of {finished} configurations")
     if measured:
-        basis.append(
-            f"{MEASURED_STEPS} training steps of {measured} configurations on this machine ({device}), tests not counted"
-        )
+        steps = f"{MEASURED_STEPS} training steps of {measured} configurations"
+        basis.append(f"{steps} on this machine ({device}), start and tests not counted")
     if guessed:
         basis.append(f"the mean of these for {guessed} more")
     return Estimate(seconds, "; ".join(basis))

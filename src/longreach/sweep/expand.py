@@ -59,9 +59,7 @@ def lay_on_top(settings: Plain, changes: Iterable[tuple[str, Any]]) -> Plain:
     return settings
 
 
-def settle(
-    variant: str, settings: Plain, combination: Combination, whens: Iterable[When]
-) -> tuple[Plain, list[When]]:
+def settle(variant: str, settings: Plain, combination: Combination, whens: Iterable[When]) -> tuple[Plain, list[When]]:
     """What a run is made of: its variant, its combination, then every `when` that holds, one after the other; and which
     of them did."""
     settings = lay_on_top(settings, ((choice.path, choice.value) for choice in combination))

@@ -78,5 +78,3 @@ def _wait_for_the_end(stop: threading.Event) -> None:
     while os.read(0, 1):
         pass
     stop.set()
-
-

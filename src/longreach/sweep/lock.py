@@ -15,7 +15,9 @@ _SECONDS = 0.2
 def try_lock(path: Path) -> Iterator[bool]:
     """Hold the lock if nobody else does; the answer says whether we do."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)  # children do not inherit it, so the lock is this process's alone
+    file = os.open(
+        path, os.O_RDWR | os.O_CREAT, 0o644
+    )  # children do not inherit it, so the lock is this process's alone
     try:
         yield _take(file)
     finally:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,18 +40,14 @@ class JobProcess:
             )
         assert self.process.stdin is not None
         self.stdin = self.process.stdin
-        try:
+        with suppress(BrokenPipeError):  # it ended at once: its outcome says why
             self.stdin.write(order.to_json().encode() + b"\n")
             self.stdin.flush()
-        except BrokenPipeError:
-            pass  # it ended at once: its outcome says why
 
     def stop(self) -> None:
         """Politely: the current step ends and everything is saved."""
-        try:
+        with suppress(BrokenPipeError):  # it has ended already
             self.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended already
 
     def kill(self) -> None:
         self.process.kill()

@@ -10,14 +10,6 @@ Place = tuple[str | int, ...]
 """Keys and indices that lead to a part of the file: (runs, 0, grid, ids, 1)."""
 
 
-class BadSweep(BadInput):
-    """Everything that is wrong with a sweep file, a line each."""
-
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__("; ".join(lines))
-        self.lines = lines
-
-
 @dataclass
 class Source:
     """Collects mistakes, so that they are told all at once, in the order of the file."""
@@ -38,7 +30,7 @@ class Source:
 
     def refuse_mistakes(self) -> None:
         if self.mistakes:
-            raise BadSweep([f"{self.path}:{line}: {text}" for line, text in sorted(self.mistakes)])
+            raise BadInput(*(f"{self.path}:{line}: {text}" for line, text in sorted(self.mistakes)))
 
 
 def read_source(path: Path) -> Source:

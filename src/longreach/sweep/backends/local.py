@@ -16,7 +16,7 @@ _SECONDS = 0.1
 
 
 class LocalBackend(Backend):
-    """So many jobs at a time.  With GPUs, each place among them belongs to one GPU, which its jobs see as the only one."""
+    """So many jobs at a time.  With GPUs, each place belongs to one of them, the only one that its jobs see."""
 
     def __init__(self, resources: Resources, workers: int | None = None) -> None:
         self.devices = _places(resources, workers)
@@ -73,6 +73,8 @@ def _places(resources: Resources, workers: int | None) -> list[str | None]:
 
 
 def visible_gpus() -> list[str]:
+    """By the names that CUDA_VISIBLE_DEVICES uses, as far as we may see them ourselves."""
+    if not torch.cuda.is_available():
+        return []
     asked = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [] if asked is None else [name.strip() for name in asked.split(",") if name.strip()]
-    return names or [str(index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    return asked.split(",") if asked else [str(index) for index in range(torch.cuda.device_count())]

@@ -37,7 +37,9 @@ class RayBackend(Backend):
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if not address and not any(all(node.get(k, 0) >= v for k, v in needed.items()) for node in nodes):
             ray.shutdown()
-            raise BadInput(f"resources: a run needs {resources.cpus} CPUs and {self.gpus:g} GPUs, more than there are here")
+            raise BadInput(
+                f"resources: a run needs {resources.cpus} CPUs and {self.gpus:g} GPUs, more than there are here"
+            )
         # what is lost comes back to us: a retry of Ray's own would not be counted
         options = {"num_cpus": resources.cpus, "num_gpus": self.gpus, "max_retries": 0}
         self.task = ray.remote(**options)(_keep)
