@@ -130,4 +130,9 @@ def test_help(part, capsys):
 
 
 def test_durations_are_told_in_fitting_units():
-    assert [sweep_table.duration(seconds) for seconds in (5.0, 120.0, 6000.0, 3e5)] == ["5 s", "2.0 min", "1.7 h", "3.5 days"]
+    assert [sweep_table.duration(seconds) for seconds in (5.0, 120.0, 6000.0, 3e5)] == [
+        "5 s",
+        "2.0 min",
+        "1.7 h",
+        "3.5 days",
+    ]

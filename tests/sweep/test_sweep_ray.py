@@ -69,6 +69,7 @@ def test_killed_processes_are_replaced_and_go_on(cluster, node, tmp_path, undist
     assert '"runs": 2, "unfinished": 0' in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_runs_of_a_lost_node_go_on_elsewhere(cluster, node, tmp_path, undisturbed):
     file, out = write(tmp_path / "long.yaml", LONG), tmp_path / "out"
     driver = start(file, out, "--backend", "ray", "--address", cluster.address)
@@ -82,6 +83,7 @@ def test_runs_of_a_lost_node_go_on_elsewhere(cluster, node, tmp_path, undisturbe
     check_whole(file, out, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_leaves_nothing_running_and_the_next_one_goes_on(cluster, node, tmp_path, undisturbed):
     file, out = write(tmp_path / "long.yaml", LONG), tmp_path / "out"
     flags = ("--backend", "ray", "--address", cluster.address)
@@ -107,3 +109,28 @@ def test_ctrl_c_lets_every_run_save(cluster, node, tmp_path):
     wait_until(lambda: "stopped; everything is saved" in (first / "log.txt").read_text())
     assert not (first / "attempts.json").exists()
     assert not (out / "endless" / "seed-1").exists()
+
+
+def test_more_than_this_machine_has_is_refused(tmp_path, capsys):
+    """Ray would wait for ever.  Its own cluster is started for this, and ended."""
+    import ray
+
+    file = write(tmp_path / "large.yaml", {**LONG, "resources": {"cpus": 1000}})
+    assert main(["sweep", "run", str(file), "--out", str(tmp_path / "out"), "--backend", "ray", "--device", "cpu"]) == 2
+    assert "a run needs 1000 CPUs and 0 GPUs, more than there are here" in capsys.readouterr().err
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "told"),
+    [
+        ("127.0.0.1:1", 1, "no Ray at 127.0.0.1:1: Connection refused"),
+        ("ray://head:10001", 2, "--address must be auto or HOST:PORT"),
+        ("head", 2, "--address must be auto or HOST:PORT"),
+    ],
+)
+def test_no_cluster_where_one_is_said_to_be(tmp_path, capsys, address, code, told):
+    file = write(tmp_path / "long.yaml", LONG)
+    flags = ["--backend", "ray", "--address", address, "--out", str(tmp_path / "out")]
+    assert main(["sweep", "run", str(file), *flags]) == code
+    assert told in capsys.readouterr().err

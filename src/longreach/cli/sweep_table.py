@@ -1,5 +1,6 @@
 """The table of a sweep: every run with its progress."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,7 +51,8 @@ def _progress(state: RunState) -> str:
 
 @contextmanager
 def live_table(plan: Plan, folder: Path, quiet: bool) -> Iterator[Callable[[], None]]:
-    """A function that draws the table anew; where there is no terminal, it draws nothing."""
+    """A function that draws the table anew; where there is no terminal, it draws nothing.  Looking at thousands of
+    folders takes a while: a tenth of the time may go into it."""
     if quiet or not say.is_terminal:
         yield lambda: None
         return
@@ -63,8 +65,17 @@ def live_table(plan: Plan, folder: Path, quiet: bool) -> Iterator[Callable[[], N
         more = f"{len(states)} runs, {done} finished; `longreach sweep status` shows all"
         return Group(status_table(plan, urgent[:_ROWS]), bar, Text(more if len(states) > _ROWS else ""))
 
+    rest_until = 0.0
     with Live(draw(), console=say, auto_refresh=False, transient=True) as live:
-        yield lambda: live.update(draw(), refresh=True)
+
+        def show() -> None:
+            nonlocal rest_until
+            start = time.monotonic()
+            if start >= rest_until:
+                live.update(draw(), refresh=True)
+                rest_until = time.monotonic() + 9 * (time.monotonic() - start)
+
+        yield show
 
 
 def to_json(plan: Plan, folder: Path, states: Sequence[RunState]) -> dict[str, Any]:

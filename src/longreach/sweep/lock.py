@@ -1,6 +1,5 @@
 """Locks on files.  The system drops them when their process ends, however it ends: none is ever left behind."""
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -46,6 +45,8 @@ def is_locked(path: Path) -> bool:
 
 
 def _take(file: int) -> bool:
+    import fcntl  # not on Windows, where sweeps are all that is missing
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,6 +1,7 @@
 """Ray: a cluster of its own on this machine, or one that exists."""
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ class RayBackend(Backend):
 
     def __init__(self, resources: Resources, address: str | None = None, workers: int | None = None) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+        if address and address != "auto":
+            _refuse_dead_address(address)
         try:
             # "local" starts a cluster that ends with us; Ray would otherwise look for one by itself
             ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", configure_logging=True)
@@ -75,6 +78,17 @@ class RayBackend(Backend):
         except ray.exceptions.RayError as error:
             kind = type(error).__name__
             return Outcome(stopped=False, reason=f"lost by Ray: {kind}: {' '.join(str(error).split())[:200]}")
+
+
+def _refuse_dead_address(address: str) -> None:
+    """Ray would look for minutes before it says that nobody is there."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise BadInput(f"--address must be auto or HOST:PORT of the cluster's head, got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise RunFailed(f"no Ray at {address}: {error.strerror or error}") from error
 
 
 def _keep(order: Order, folder: str) -> Outcome:
