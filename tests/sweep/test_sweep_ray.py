@@ -1,6 +1,7 @@
 """Sweeps on a real Ray cluster of several nodes, all on this machine, in which things are killed."""
 
 import fcntl
+import os
 import signal
 
 import pytest
@@ -75,8 +76,11 @@ def test_runs_of_a_lost_node_go_on_elsewhere(cluster, node, tmp_path, undisturbe
     driver = start(file, out, "--backend", "ray", "--address", cluster.address)
     first = out / "long" / "seed-0"
     wait_for_a_checkpoint(first)
+    job = process_of(first)
+    os.kill(job, signal.SIGSTOP)  # lest it finishes before its node is gone
     other = cluster.add_node(num_cpus=1)
     cluster.remove_node(node, allow_graceful=False)
+    os.kill(job, signal.SIGCONT)
     told = finish(driver)
     cluster.remove_node(other)
     assert "seed-0: lost by Ray" in told

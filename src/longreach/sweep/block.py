@@ -45,7 +45,7 @@ def read_block(source: Source, content: Plain, place: Place, stem: str, title: s
     if not is_folder_name(name):
         source.blame((*place, "name"), f"name: it becomes a folder: letters, digits, - and _ only, got {name!r}")
     grid = _read_grid(source, content.get("grid", {}), (*place, "grid"))
-    listed = _read_list(source, content, "list", place)
+    listed = _read_list(source, content, place)
     for entry in listed:
         for choice in entry:
             if choice.path in grid:
@@ -128,9 +128,9 @@ def _read_grid(source: Source, content: Any, place: Place) -> dict[str, list[Cho
     return grid
 
 
-def _read_list(source: Source, content: Plain, key: str, place: Place) -> list[list[Choice]]:
+def _read_list(source: Source, content: Plain, place: Place) -> list[list[Choice]]:
     found = []
-    for entry, where in _entries(source, content, key, place):
+    for entry, where in _entries(source, content, "list", place):
         found.append([Choice(path, value, (*where, path)) for path, value in _settings(source, entry, where).items()])
     return found
 

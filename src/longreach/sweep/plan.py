@@ -130,17 +130,21 @@ def _expand(source: Source, block: Block) -> list[Variation]:
 
 def _refuse_duplicates(source: Source, variations: list[Variation]) -> None:
     """Two runs in one folder, or the same run under two names of a block."""
-    names: dict[tuple[str, str, int], Variation] = {}
+    runs: dict[str, Variation] = {}
     configs: dict[tuple[Place, str], Variation] = {}
     for variation in variations:
         block = variation.block
         twin = configs.setdefault((block.place, str(to_plain(variation.config))), variation)
         if twin is not variation:
             source.blame(variation.origins[0], f"{variation.name} and {twin.name} are the same run")
-        for seed in block.seeds:
-            twin = names.setdefault((block.name, variation.name, seed), variation)
+            continue
+        for name in (name for job in variation.jobs for name in job.names):
+            twin = runs.setdefault(name, variation)
             if twin.block is not block:
                 line = source.line(twin.block.place)
-                run = "/".join(filter(None, (block.name, variation.name, f"seed-{seed}")))
-                source.blame(block.place, f"{run} is a run of line {line} as well: give one of the two blocks a `name`")
+                text = f"{name} is a run of line {line} as well: give one of the two blocks a `name`"
+                source.blame(block.place, text)
+                break
+            if twin is not variation:
+                source.blame(variation.origins[0], f"{name} would be the name of two runs")
                 break
