@@ -3,12 +3,15 @@
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from helpers import TINY, execute_in
+from synthetic_runs import METRICS, make_runs
 
 from longreach.api import Coupled, EvalConfig, Lengths, OptimizerConfig, ParityScratchpad, RunConfig, Span, TrainConfig
 from longreach.runs import RunFolder, load_recipe
@@ -97,3 +100,19 @@ def test_stopping_at_many_moments(tmp_path, moment):
     newest = [list_checkpoints(folder.checkpoints)[-1].path.read_bytes() for folder in (whole, parts)]
     assert newest[0] == newest[1]
     assert whole.scores() == parts.scores()
+
+
+def test_ten_thousand_runs_become_one_table(tmp_path):
+    """`pytest -m slow -s -k ten_thousand` prints the seconds of the whole command, without an index and with one."""
+    lengths = tuple(range(10, 210, 10))
+    make_runs(tmp_path / "runs", 10_000, lengths=lengths)
+    command = [sys.executable, "-m", "longreach.cli.main", "results", str(tmp_path / "runs"), "--limit", "0"]
+    pivot = [*command, "--pivot", "length", "--rows", "model.width"]
+    for name, arguments, lines in [("cold", command, 10_001), ("warm", command, 10_001), ("pivot", pivot, 5)]:
+        started = time.perf_counter()
+        done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+        print(f"{name}: {time.perf_counter() - started:.1f} s")
+        assert len(done.stdout.splitlines()) == lines
+    table = tmp_path / "all.parquet"
+    subprocess.run([*command[:-2], "--out", str(table)], check=True, capture_output=True)
+    assert pq.read_metadata(table).num_rows == 10_000 * len(lengths) * len(METRICS)

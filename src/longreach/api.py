@@ -1,5 +1,6 @@
 """What a script imports: `from longreach.api import ...`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from longreach.attention import (
@@ -248,9 +249,17 @@ __all__ = [
 ]
 
 
-def run(config: RunConfig, out: str | Path, seed: int = 0, device: str = "auto", resume: bool = False) -> list[Score]:
-    """Train and test one model in the folder `out`; returns its scores."""
+def run(
+    config: RunConfig,
+    out: str | Path,
+    seed: int = 0,
+    device: str = "auto",
+    resume: bool = False,
+    track: Sequence[str] = (),
+) -> list[Score]:
+    """Train and test one model in the folder `out`; returns its scores.  `track` names where it can be watched besides
+    TensorBoard: wandb, trackio."""
     chosen = choose_device(device)
     folder = RunFolder(Path(out))
-    execute(config, folder, gather_info("script", "", "", seed, chosen), chosen, resume, Observer())
+    execute(config, folder, gather_info("script", "", "", seed, chosen), chosen, resume, Observer(), track)
     return folder.scores()

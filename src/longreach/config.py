@@ -14,6 +14,11 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import docstring_parser
 import yaml
 
+try:
+    from yaml import CSafeLoader as SafeLoader  # ten times as fast
+except ImportError:  # a PyYAML that was built without libyaml
+    from yaml import SafeLoader  # type: ignore[assignment]
+
 from longreach.errors import BadInput
 from longreach.registry import kind_of, lookup, name_of, nearest
 from longreach.spans import Lengths, Span
@@ -177,7 +182,7 @@ def field_help(cls: type) -> list[FieldHelp]:
     return found
 
 
-class _RecipeLoader(yaml.SafeLoader):
+class _RecipeLoader(SafeLoader):
     """YAML in which 1e-4 is a number, 1:8 is not a sexagesimal one, and no key stands twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -190,7 +195,7 @@ class _RecipeLoader(yaml.SafeLoader):
 
 _RecipeLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":int", ":float", ":timestamp"))]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    for first, resolvers in SafeLoader.yaml_implicit_resolvers.items()
 }
 _RecipeLoader.add_implicit_resolver(
     "tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789")

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.model import RESERVED, IdChoice, Model, Past, at_places, prompt_ladders
+from longreach.recomputation import recomputed
 from longreach.seeding import Draws
 from longreach.tasks import Sample
 
@@ -88,13 +89,13 @@ def answer_loss(
     at, valid = select(token_targets(sample), most)
     read = sample.tokens[:, :-1]
     if not model.looks_back:
-        logits = model.logits(model(read, fed[:, :, :-1], at=at), at + 1)
+        states = model(read, fed[:, :, :-1], at=at)
         zero = torch.zeros(len(read), device=read.device)
-        return Losses(_token_loss(logits, sample, at, valid), zero, zero)
+        return Losses(_token_loss(model, states, None, sample, at, valid), zero, zero)
     hidden = model(read, fed[:, :, :-1])
     past = model.past(hidden, read)
     states = at_places(hidden, at)
-    token = _token_loss(model.logits(states, at + 1, past), sample, at, valid)
+    token = _token_loss(model, states, past, sample, at, valid)
     position = dependency = torch.zeros_like(token)
     if model.dependency_head is not None:
         if depends_on is None:
@@ -116,13 +117,37 @@ def answer_loss(
     return Losses(token, position, dependency)
 
 
+_LOGITS = 1 << 28
+"""Scores of tokens that are held at once."""
+
+
 def _token_loss(
-    logits: Float[Tensor, "b a v"], sample: Sample, at: Int[Tensor, "b a"], valid: Bool[Tensor, "b a"]
+    model: Model,
+    states: Float[Tensor, "b a w"],
+    past: Past | None,
+    sample: Sample,
+    at: Int[Tensor, "b a"],
+    valid: Bool[Tensor, "b a"],
 ) -> Float[Tensor, "b"]:
-    """Of the tokens that follow the places `at`."""
+    """Of the tokens that follow the places `at`, whose states are given.
+
+    Where there are too many scores, a part of the places at a time, and the backward pass computes each part again.
+    """
     labels = sample.tokens[:, 1:].gather(1, at).masked_fill(~valid, -100)
-    each = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="none")
-    return each.view(labels.shape).sum(1)
+
+    def loss(part: slice) -> Float[Tensor, "b"]:
+        logits = model.logits(states[:, part], at[:, part] + 1, past).float()
+        wanted = labels[:, part]
+        each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none")
+        return each.view(wanted.shape).sum(1)
+
+    size = max(1, _LOGITS // (len(at) * model.embed.weight.shape[-2]))
+    if size >= at.shape[1]:
+        return loss(slice(None))
+    total = torch.zeros(len(at), device=at.device)
+    for start in range(0, at.shape[1], size):
+        total = total + recomputed(loss, slice(start, start + size))
+    return total
 
 
 def id_choices(
@@ -164,5 +189,9 @@ def select(wanted: Bool[Tensor, "b t"], most: int | None = None) -> tuple[Int[Te
     On a GPU `most` places are taken, or all, so that shapes are fixed and nothing waits; on a CPU as many as needed.
     """
     count = min(most or wanted.shape[1], wanted.shape[1]) if wanted.is_cuda else int(wanted.sum(1).max())
-    at = (~wanted).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+    index = torch.arange(wanted.shape[1], device=wanted.device).expand(wanted.shape)
+    so_far = wanted.cumsum(1)
+    # the wanted ones come first, then the others, each in order: a stable sort in a pass
+    place = torch.where(wanted, so_far - 1, so_far[:, -1:] + index - so_far)
+    at = torch.empty_like(place).scatter_(1, place, index)[:, :count]
     return at, wanted.gather(1, at)

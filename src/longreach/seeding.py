@@ -50,10 +50,13 @@ class Draws:
         return Draws(_mix_(self.key ^ _name_key(name)))
 
 
-def stream(seed: int, name: str, samples: Int[Tensor, "b"]) -> Draws:
-    """The stream `name` of a run.  `samples` numbers the samples within the stream."""
-    first = _signed(seed * _GOLDEN % _WORD) ^ _name_key(name)
-    root = _mix_(torch.full((1,), first, device=samples.device))  # a fill, not a copy from the host
+def stream(seed: "int | Int[Tensor, 'b']", name: str, samples: Int[Tensor, "b"]) -> Draws:
+    """The stream `name` of a run.  `samples` numbers the samples within the stream; each may have its own seed."""
+    if isinstance(seed, Tensor):
+        root = _mix_(seed * _signed(_GOLDEN) ^ _name_key(name))
+    else:
+        first = _signed(seed * _GOLDEN % _WORD) ^ _name_key(name)
+        root = _mix_(torch.full((1,), first, device=samples.device))  # a fill, not a copy from the host
     return Draws(_mix_(root + samples.long() * _signed(_MIX2)))
 
 

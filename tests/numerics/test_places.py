@@ -3,6 +3,8 @@
 import pytest
 import torch
 from helpers import draw
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longreach.api import (
     AlibiConfig,
@@ -42,3 +44,12 @@ def test_places_and_their_loss(name):
     right = scores.gather(2, sample.tokens[:, 1:, None])[..., 0].masked_fill(~token_targets(sample), 0)
     torch.testing.assert_close(answer_loss(model, sample, ids).token, -right.sum(1).float(), rtol=1e-5, atol=1e-5)
     assert bool(valid.any())
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=4))
+def test_wanted_places_come_first_and_in_order(rows):
+    wanted = torch.tensor(rows)
+    at, valid = select(wanted)
+    assert torch.equal(at, (~wanted).to(torch.uint8).argsort(dim=1, stable=True)[:, : at.shape[1]])
+    assert torch.equal(valid, wanted.gather(1, at))
+    assert at.shape[1] == int(wanted.sum(1).max())

@@ -64,3 +64,11 @@ def test_the_global_generator_is_left_alone():
     stream(0, "x", torch.arange(4)).uniform("p", 4)
     torch.randn(3, generator=generator(0, "x"))
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@given(st.lists(st.integers(0, 2**40), min_size=1, max_size=4))
+def test_each_sample_may_have_its_own_seed(seeds):
+    samples = torch.arange(6)
+    together = stream(torch.tensor(seeds).repeat_interleave(6), "x", samples.repeat(len(seeds)))
+    alone = [stream(seed, "x", samples).key for seed in seeds]
+    assert torch.equal(together.key, torch.cat(alone))

@@ -90,7 +90,7 @@ def test_a_finished_seed_is_not_run_again(tmp_path):
 
 def test_a_seed_that_fails_is_named_and_the_others_are_finished(tmp_path, monkeypatch):
     module = sys.modules["longreach.runs.execute"]
-    built = module._new_model
+    built = module.new_model
 
     def spoil(config, seed, device):
         model = built(config, seed, device)
@@ -99,7 +99,7 @@ def test_a_seed_that_fails_is_named_and_the_others_are_finished(tmp_path, monkey
                 model.embed.weight.fill_(torch.nan)
         return model
 
-    monkeypatch.setattr(module, "_new_model", spoil)
+    monkeypatch.setattr(module, "new_model", spoil)
     with pytest.raises(RunFailed, match=f"seed-{SEEDS[1]}: the loss became nan at step 1"):
         run_stack(tmp_path)
     finished = [RunFolder(tmp_path / f"seed-{seed}").finished for seed in SEEDS]

@@ -10,7 +10,7 @@ from helpers import answer_of, draw
 from longreach.api import PointerConfig, Predicted, RunConfig, Sample, Span, Task, TrainConfig, TransformerConfig
 from longreach.config import build_part
 from longreach.errors import BadInput
-from longreach.runs.execute import check
+from longreach.runs.check import check
 from longreach.seeding import stream
 from longreach.tasks import AssociativeRecall, Induction, Lego, Mqmtar, Needle, PointerValueRetrieval, VariableTracking
 from longreach.tasks.names import renew

@@ -21,9 +21,10 @@ from longreach.api import (
 from longreach.config import build, to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import make_card
-from longreach.runs.execute import check
+from longreach.runs import check, seeds_together
 from longreach.train import Hooks, PrimeConfig, TrainingStream, build_optimizer, legal_lengths, train
 from longreach.train.optimizer import learning_rate
+from longreach.train.step import Stepper
 
 
 def _hooks(**changes):
@@ -185,3 +186,50 @@ def test_priming_in_a_run_is_told_and_not_tested():
 def test_the_first_loss_is_that_of_guessing():
     _, losses = _train(SHORT)
     assert losses[0] == pytest.approx(math.log(6), abs=0.1)  # six tokens
+
+
+def test_a_recorded_step_finds_its_batch_ready():
+    """What a GPU replays, done by hand: each step makes the batch of the next, also after a step was left out."""
+    task = ParityScratchpad()
+    data = TrainingStream(task, Sequential(), (2, 3, 5), 6, 0, "cpu")
+    losses = []
+    for recorded in (False, True):
+        model = build_model(TINY, len(task.vocabulary), 0)
+        optimizer = build_optimizer(SHORT.optimizer, model)
+        step = Stepper(
+            model, optimizer, data, SHORT.optimizer, SHORT.objective, 20, accumulate=1, bf16=False, record=False
+        )
+        if recorded:
+            step.rate = torch.zeros(())
+            for group in optimizer.param_groups:
+                group["lr"] = step.rate
+            step.batch = data.batch(7).map(torch.clone)
+            step.graph = _ByHand(step)
+        losses.append(torch.stack([step(number)[0, 0] for number in (0, 1, 2, 9, 10, 4)]))
+    torch.testing.assert_close(losses[1], losses[0])
+
+
+class _ByHand:
+    def __init__(self, step):
+        self.step = step
+
+    def replay(self):
+        following = self.step.data.batch(self.step.number + 1)
+        self.step.result = self.step._compute(self.step.batch)
+        self.step._prepare(following)
+
+
+@pytest.mark.parametrize(
+    ("changes", "together"),
+    [
+        ({}, 5),
+        ({"model": {"name": "recurrent", "width": 16}}, 1),  # cannot be stacked
+        ({"train": {"lengths": "1..6", "batch_size": 1 << 20}}, 2),
+        ({"train": {"lengths": "1..6", "batch_size": 1 << 30}}, 1),
+    ],
+)
+def test_how_many_seeds_a_gpu_trains_as_one(changes, together):
+    base = {"task": "copy", "model": {"layers": 1, "width": 16, "heads": 2}, "train": {"lengths": "1..6"}}
+    config = build(RunConfig, {**base, **changes})
+    assert seeds_together(config, 5, "cuda") == together
+    assert seeds_together(config, 5, "cpu") == 1

@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.attention.base import Attention
-from longreach.attention.entmax import EntmaxConfig, sparse_weights
-from longreach.attention.scaled_softmax import GrowingScores
+from longreach.attention.entmax import EntmaxConfig, SparseWeights
 from longreach.positions.encodings import Shape
 from longreach.registry import register
 
@@ -32,19 +31,13 @@ class AsEntmaxConfig(EntmaxConfig):
         return AsEntmax(shape, self)
 
 
-class AsEntmax(GrowingScores):
-    fused = False
-
+class AsEntmax(SparseWeights):
     def __init__(self, shape: Shape, config: AsEntmaxConfig) -> None:
         super().__init__(shape.heads, config)
         self.speed = nn.Linear(shape.width, shape.heads)
         self.bend = nn.Linear(shape.width, shape.heads)
-        self.sparse_weights = sparse_weights(config.alpha)
 
-    def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
-        return self.sparse_weights(scores)
-
-    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "b h q"]:
+    def grow(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "b h q"]:
         speed, bend = nn.functional.softplus(self.speed(states)), 2 * torch.tanh(self.bend(states))
         crowd = visible.clamp(min=2).float().log()[..., None]  # a single key has all weight however scores grow
         return (self.config.offset + speed * crowd**bend).transpose(1, 2)

@@ -1,6 +1,6 @@
 """What an attention is: it turns queries, keys and values into mixed values."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,11 +11,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from longreach.errors import BadInput
 from longreach.positions.encodings import Bias, Shape
+from longreach.recomputation import recomputed
 from longreach.registry import kind, name_of
 
 
 class Attention(nn.Module):
-    """Softmax attention through torch's fused kernels.  A subclass may rescale the queries, and one that weighs or sees
+    """Softmax attention through torch's fused kernels.  A subclass may let scores grow, and one that weighs or sees
     keys in a way of its own says so, and is written out."""
 
     fused: bool = True
@@ -23,11 +24,23 @@ class Attention(nn.Module):
     hides: bool = False
     """Whether `seen` hides more than causality does."""
 
+    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"] | None:
+        """By what the scores of each head and query are multiplied, given how many keys it sees and the state that it
+        was made from."""
+        return None
+
     def rescale(
         self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]
     ) -> Float[Tensor, "b h q d"]:
-        """Queries, given how many keys each of them sees and the states that they were made from."""
-        return q
+        """Queries whose scores grow."""
+        growth = self.growth(visible, states)
+        return q if growth is None else (q * growth[..., None]).to(q.dtype)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is the softmax of scores that may grow, over all keys before, and nobody watches."""
+        ours = type(self).forward is Attention.forward and type(self).rescale is Attention.rescale
+        return ours and self.fused and not self.hides and not self._forward_hooks
 
     def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         """By what values are mixed; a score of minus infinity is a key that must not be seen."""
@@ -50,13 +63,14 @@ class Attention(nn.Module):
             return self.write_out(q, k, v, visible, mask, bias)
         if bias is None and not self.hides:
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
-        mixed = []
-        for part in parts(q, k, bias):
+
+        def mix(part: slice) -> Float[Tensor, "b h some d"]:
             added = seen = self.seen(k.shape[2], visible, mask, part)
             if bias is not None:
                 added = _exactly(bias, part, q, k, seen).to(q.dtype).masked_fill(~seen, -torch.inf)
-            mixed.append(scaled_dot_product_attention(q[:, :, part], k, v, attn_mask=added))
-        return torch.cat(mixed, dim=2)
+            return scaled_dot_product_attention(q[:, :, part], k, v, attn_mask=added)
+
+        return _in_parts(mix, q, k, bias)
 
     def write_out(
         self,
@@ -68,8 +82,11 @@ class Attention(nn.Module):
         bias: Bias | None,
     ) -> Float[Tensor, "b h q d"]:
         """The formula, a part of the queries at a time."""
-        mixed = [self.weights(q, k, visible, mask, bias, part).to(v.dtype) @ v for part in parts(q, k, bias)]
-        return torch.cat(mixed, dim=2)
+
+        def mix(part: slice) -> Float[Tensor, "b h some d"]:
+            return self.weights(q, k, visible, mask, bias, part).to(v.dtype) @ v
+
+        return _in_parts(mix, q, k, bias)
 
     def weights(
         self,
@@ -111,12 +128,20 @@ _SCORES = 1 << 28
 """Scores that are written out at once."""
 
 
-def parts(q: Float[Tensor, "b h q d"], k: Float[Tensor, "b h k d"], bias: Bias | None) -> Iterator[slice]:
-    """All queries, in so many parts that their scores, and what making a bias takes, fit into memory."""
+def _in_parts(
+    mix: Callable[[slice], Tensor], q: Float[Tensor, "b h q d"], k: Float[Tensor, "b h k d"], bias: Bias | None
+) -> Float[Tensor, "b h q d"]:
+    """All queries, in so many parts that their scores, and what making a bias takes, fit into memory.
+
+    Of one among several parts nothing is kept for the backward pass, which computes it again: memory grows with the
+    length, and not with its square.
+    """
     copies = 1 if bias is None else bias.copies
     size = max(1, _SCORES // (q.shape[0] * q.shape[1] * k.shape[2] * copies))
-    for start in range(0, q.shape[2], size):
-        yield slice(start, min(start + size, q.shape[2]))
+    if size >= q.shape[2]:
+        return mix(slice(None))
+    parts = [slice(start, min(start + size, q.shape[2])) for start in range(0, q.shape[2], size)]
+    return torch.cat([recomputed(mix, part) for part in parts], dim=2)
 
 
 @kind("attention")

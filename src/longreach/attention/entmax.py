@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from longreach.attention import adasplash
 from longreach.attention.base import Attention
-from longreach.attention.scaled_softmax import ScaledSoftmax, ScaledSoftmaxConfig
+from longreach.attention.scaled_softmax import GrowingScores, ScaledSoftmax, ScaledSoftmaxConfig
 from longreach.errors import BadInput
-from longreach.positions.encodings import Shape
+from longreach.positions.encodings import Bias, Shape
 from longreach.registry import register
 
 _UNSEEN = -1e4
@@ -22,8 +23,8 @@ _UNSEEN = -1e4
 class EntmaxConfig(ScaledSoftmaxConfig):
     """Keys with scores far below the best have no weight at all (Peters et al., ACL 2019).
 
-    Scores grow as in `scaled_softmax`.  Exact, with exact gradients, through the `entmax` package.  `asentmax` lets the
-    growth depend on the state too.
+    Scores grow as in `scaled_softmax`; `asentmax` lets the growth depend on the state too.  Exact, with exact
+    gradients, through the `entmax` package; on a GPU, from 1,024 tokens on, by `adasplash` where that is installed.
     """
 
     paper = "Peters et al., ACL 2019; Martins and Astudillo, ICML 2016"
@@ -40,15 +41,36 @@ class EntmaxConfig(ScaledSoftmaxConfig):
         return Entmax(shape.heads, self)
 
 
-class Entmax(ScaledSoftmax):
-    fused = False
+class SparseWeights(GrowingScores):
+    """Base of attentions with weights that can be zero."""
 
-    def __init__(self, heads: int, config: EntmaxConfig) -> None:
+    fused = False
+    config: "EntmaxConfig"
+
+    def __init__(self, heads: int, config: "EntmaxConfig") -> None:
         super().__init__(heads, config)
         self.sparse_weights = sparse_weights(config.alpha)
 
     def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         return self.sparse_weights(scores)
+
+    def write_out(
+        self,
+        q: Float[Tensor, "b h q d"],
+        k: Float[Tensor, "b h k d"],
+        v: Float[Tensor, "b h k d"],
+        visible: Int[Tensor, "#b q"],
+        mask: Bool[Tensor, "b 1 q k"] | None,
+        bias: Bias | None,
+    ) -> Float[Tensor, "b h q d"]:
+        """The formula, or the kernel for long sequences."""
+        if mask is None and bias is None and adasplash.serves(q, self.config.alpha):
+            return adasplash.attend(q, k, v)
+        return super().write_out(q, k, v, visible, mask, bias)
+
+
+class Entmax(SparseWeights, ScaledSoftmax):
+    """Scores grow as in scaled softmax."""
 
 
 def sparse_weights(alpha: float) -> Callable[[Float[Tensor, "b h q k"]], Float[Tensor, "b h q k"]]:

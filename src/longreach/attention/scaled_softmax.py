@@ -49,18 +49,16 @@ class GrowingScores(Attention):
         if self.still_heads == heads:
             raise BadInput(f"scaled_heads={config.scaled_heads} leaves none of {heads} heads whose scores grow")
 
-    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
-        """By what the scores of each head and query are multiplied."""
+    def grow(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
+        """The growth of every head, were none of them still."""
         raise BadInput(f"{type(self).__name__} does not say how scores grow")
 
-    def rescale(
-        self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]
-    ) -> Float[Tensor, "b h q d"]:
-        growth = self.growth(visible, states)
+    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
+        growth = self.grow(visible, states)
         if self.still_heads:
-            still = torch.arange(growth.shape[1], device=q.device) < self.still_heads
+            still = torch.arange(growth.shape[1], device=growth.device) < self.still_heads
             growth = growth.masked_fill(still[:, None], 1.0)
-        return (q * growth[..., None]).to(q.dtype)
+        return growth
 
 
 class ScaledSoftmax(GrowingScores):
@@ -73,6 +71,6 @@ class ScaledSoftmax(GrowingScores):
     def initialise(self) -> None:
         nn.init.constant_(self.slope, self.config.start)
 
-    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
+    def grow(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
         slope = for_rows(self.slope, 1, len(states))
         return self.config.offset + slope[..., None] * visible.float().log()[:, None, :]

@@ -13,7 +13,14 @@ from longreach.model import stack_models
 
 
 def time_stack(
-    workload: Workload, models: int, task_name: str, device: str, against: str, effort: Effort, peak: Peak
+    workload: Workload,
+    models: int,
+    task_name: str,
+    device: str,
+    against: str,
+    compiled: bool,
+    effort: Effort,
+    peak: Peak,
 ) -> Comparison:
     """Training `models` seeds at once; every other side trains one model, and tokens are those of all models."""
     forms = rivals.choose_rivals(against, rivals.TRAINING, device)
@@ -27,17 +34,17 @@ def time_stack(
     sides = [
         Side(
             f"longreach, {models} stacked",
-            our_step(stack_models(members), every, compiled=False, record=True),
+            our_step(stack_models(members), every, compiled, record=True),
             models * tokens,
         ),
-        Side("longreach, one", our_step(alone, one, compiled=False, record=True), tokens),
+        Side("longreach, one", our_step(alone, one, compiled, record=True), tokens),
     ]
     for form in forms:
         step = rivals.training_step(form, alone, batch.tokens[:, :-1], bf16=on_gpu(device))
         sides.append(Side(f"{rivals.TRAINING[form]}, one", step, tokens))
     needed = training_flops(alone.config, len(one.task.vocabulary), workload.batch, read, int(batch.answer.sum()))
     return Comparison(
-        name=f"stack {models} x {workload} {task_name}",
+        name=f"stack {models} x {workload} {task_name}{', compiled' if compiled else ''}",
         timings=tuple(take_turns(sides, effort, lambda: wait_for(device))),
         flops_per_token=needed / tokens,
         peak=peak,

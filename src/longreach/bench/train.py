@@ -6,9 +6,7 @@ schedule.  Theirs has its batch lying ready, takes the loss on all tokens as Hug
 
 import itertools
 from collections.abc import Callable
-from typing import cast
 
-import torch
 from torch import Tensor
 
 from longreach.bench import rivals
@@ -72,6 +70,7 @@ def training_data(workload: Workload, task_name: str, device: str) -> TrainingSt
 def new_model(workload: Workload, task: Task, device: str, seed: int = 0) -> Transformer:
     model = build_model(workload.model, len(task.vocabulary), seed, device=device)
     assert isinstance(model, Transformer)
+    model.recompute = workload.recompute
     return model
 
 
@@ -79,7 +78,7 @@ def our_step(model: Model, data: TrainingStream, compiled: bool, record: bool) -
     """Each call takes the next step of a run; `record` replays it as a CUDA graph on a GPU."""
     model.train()
     stepper = Stepper(
-        cast(Model, torch.compile(model)) if compiled else model,
+        model.compiled() if compiled else model,
         build_optimizer(OptimizerConfig(), model),
         data,
         OptimizerConfig(),

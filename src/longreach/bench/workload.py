@@ -17,18 +17,30 @@ class Workload:
     batch: int
     length: int
     """In tokens: of a sample in training, of an answer in evaluation and decoding, of the first row by length."""
+    encoding: str = "rope"
+    attention: str = "softmax"
+    recompute: bool = False
+    """Whether training keeps only the inputs of layers."""
 
     @classmethod
     def parse(cls, text: str) -> "Workload":
         parts = text.split(",")
         if len(parts) != 5 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
             raise BadInput(f"--shape must be five whole numbers, layers,width,heads,batch,length, got {text!r}")
-        return cls(*map(int, parts))
+        layers, width, heads, batch, length = map(int, parts)
+        return cls(layers, width, heads, batch, length)
 
     @property
     def model(self) -> TransformerConfig:
-        """The decoder of GPT-NeoX, with nothing that Hugging Face's does not have."""
-        return build(TransformerConfig, {"layers": self.layers, "width": self.width, "heads": self.heads}, "model")
+        """The decoder of GPT-NeoX; by default with nothing that Hugging Face's does not have."""
+        names = ("layers", "width", "heads", "encoding", "attention")
+        return build(TransformerConfig, {name: getattr(self, name) for name in names}, "model")
+
+    @property
+    def own_parts(self) -> list[str]:
+        """What Hugging Face's does not have."""
+        return [part for part in (self.encoding, self.attention) if part not in ("rope", "softmax")]
 
     def __str__(self) -> str:
-        return f"{self.layers},{self.width},{self.heads},{self.batch},{self.length}"
+        parts = [*self.own_parts, *(["recomputed"] if self.recompute else [])]
+        return ", ".join([f"{self.layers},{self.width},{self.heads},{self.batch},{self.length}", *parts])

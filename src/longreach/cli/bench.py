@@ -5,7 +5,7 @@ import importlib.util
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from importlib import metadata
@@ -78,6 +78,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         description="Optimizer steps of N models that are trained as one, beside one model alone, ours and theirs.",
     )
     stack.add_argument("--task", default="copy", help="whose samples are trained on (default: copy)")
+    stack.add_argument("--compile", action="store_true", help="compile our models too")
     stack.add_argument("--models", type=int, help="how many are stacked (default: 32; on a CPU 4)")
     _add_common(stack, _stack, ("3,128,4,128,40", "2,64,4,32,20"), TRAINING, rounds=10)
     evaluation = parts.add_parser(
@@ -101,6 +102,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         description="Scores in one pass and training steps from LENGTH tokens on, doubling, until time or memory end.",
     )
     lengths.add_argument("--task", default="copy", help="whose samples are read (default: copy)")
+    lengths.add_argument("--encoding", default="rope", help="how IDs enter; others than rope have no rival")
+    lengths.add_argument("--attention", default="softmax", help="others than softmax have no rival")
+    lengths.add_argument("--recompute", action="store_true", help="train with train.recompute")
     lengths.add_argument("--up-to", type=int, help="the longest length (default: 131072; on a CPU 8192)")
     _add_common(lengths, _lengths, ("6,256,8,1,1024", "3,128,4,1,1024"), {}, rounds=3)
     bench_tasks.add(parts)
@@ -178,7 +182,7 @@ def _train(args: argparse.Namespace, it: _Setting) -> Comparison:
 
 def _stack(args: argparse.Namespace, it: _Setting) -> Comparison:
     models = args.models or (32 if on_gpu(it.device) else 4)
-    return time_stack(it.workload, models, args.task, it.device, args.against, it.effort, it.peak)
+    return time_stack(it.workload, models, args.task, it.device, args.against, args.compile, it.effort, it.peak)
 
 
 def _evaluate(args: argparse.Namespace, it: _Setting) -> Comparison:
@@ -202,7 +206,11 @@ def _lengths(args: argparse.Namespace, it: _Setting) -> LengthReport:
     def progress(row: LengthRow) -> None:
         say.print(length_line(row), highlight=False)
 
-    return time_lengths(it.workload, up_to, args.task, it.device, args.against, it.effort, it.peak, progress)
+    ours = replace(it.workload, encoding=args.encoding, attention=args.attention, recompute=args.recompute)
+    if args.against != "none" and ours.own_parts:
+        raise BadInput(f"Hugging Face's GPT-NeoX has no {' and no '.join(ours.own_parts)}: add --against none")
+    _ = ours.model
+    return time_lengths(ours, up_to, args.task, it.device, args.against, it.effort, it.peak, progress)
 
 
 def _command(prog: str, args: argparse.Namespace) -> str:

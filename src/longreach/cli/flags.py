@@ -24,20 +24,6 @@ def pair_up(arguments: Sequence[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def take_settings(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Set `--a.b VALUE` pairs apart, wherever they stand, so that their values are not taken for something else."""
-    rest: list[str] = []
-    settings: list[str] = []
-    words = list(arguments)
-    while words:
-        word = words.pop(0)
-        dotted = word.startswith("--") and "." in word.partition("=")[0]
-        (settings if dotted else rest).append(word)
-        if dotted and "=" not in word and words and not words[0].startswith("--"):
-            settings.append(words.pop(0))
-    return rest, settings
-
-
 def recipe_changes(arguments: Sequence[str]) -> Plain:
     """Changes to lay on top of a recipe."""
     changes: Plain = {}

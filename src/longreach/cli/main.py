@@ -4,18 +4,33 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from longreach.cli import bench, diagnose, eval, inspect, list, predict, report, run, show, sweep, theory
 from longreach.cli.console import say
-from longreach.cli.flags import take_settings
+from longreach.cli.dotted import take_settings
 from longreach.errors import BadInput, RunFailed
 from longreach.registry import nearest
 from longreach.version import __version__
 
-_VERBS = (run, sweep, eval, predict, inspect, show, report, list, bench, theory, diagnose)
+_VERBS = (
+    "run",
+    "sweep",
+    "eval",
+    "predict",
+    "inspect",
+    "show",
+    "report",
+    "results",
+    "list",
+    "bench",
+    "theory",
+    "diagnose",
+)
+"""Each is a file beside this one."""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(only: str = "") -> argparse.ArgumentParser:
+    """`only` one verb, if it is one: the files of the others, with all that they import, are then left alone."""
     top = argparse.ArgumentParser(
         prog="longreach",
         description="Trained short, how far does this transformer reach, and how do I make it reach farther?",
@@ -24,8 +39,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"longreach {__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True)
-    for verb in _VERBS:
-        verb.add(verbs)
+    for verb in (only,) if only in _VERBS else _VERBS:
+        import_module(f"longreach.cli.{verb}").add(verbs)
     return top
 
 
@@ -33,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Every expected failure is one line on stderr, and so is every mistake in a file."""
     sys.path.insert(0, os.getcwd())  # so that `my_task.MyTask` beside a recipe can be named in it
     plain, settings = take_settings(sys.argv[1:] if arguments is None else arguments)
-    args, rest = parser().parse_known_args(plain)
+    args, rest = parser(only=plain[0] if plain else "").parse_known_args(plain)
     settings = [*rest, *settings]
     try:
         if settings and not args.takes_settings:

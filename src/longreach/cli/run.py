@@ -17,7 +17,17 @@ from longreach.evaluate import EvalConfig
 from longreach.model import TransformerConfig
 from longreach.registry import nearest
 from longreach.report import THRESHOLDS, load_results, score_table, write_report
-from longreach.runs import Recipe, RunFolder, check, choose_device, execute_together, gather_info, load_recipe
+from longreach.runs import (
+    Recipe,
+    RunFolder,
+    check,
+    check_trackers,
+    choose_device,
+    execute_together,
+    gather_info,
+    load_recipe,
+    seeds_together,
+)
 from longreach.train import OptimizerConfig, TrainConfig
 
 INTERRUPTED = 130
@@ -37,7 +47,13 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
     parser.add_argument(
-        "--stack", type=int, default=1, metavar="N", help="train up to N seeds of a variant as one computation"
+        "--stack",
+        type=int,
+        metavar="N",
+        help="train up to N seeds of a variant as one computation (default: on a GPU up to 8 where they fit, else 1)",
+    )
+    parser.add_argument(
+        "--track", metavar="NAMES", help="where to watch besides TensorBoard: wandb, trackio, or wandb,trackio"
     )
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and no progress")
@@ -45,17 +61,19 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    only = None if args.only is None else list(dict.fromkeys(name.strip() for name in args.only.split(",")))
+    only = None if args.only is None else _names(args.only)
+    track = [] if args.track is None else _names(args.track)
     recipe = load_recipe(args.recipe, recipe_changes(settings), only)
     device = choose_device(args.device)
     if args.threads < 0:
         raise BadInput(f"--threads must not be negative, got {args.threads}")
     if args.threads:
         torch.set_num_threads(args.threads)
-    if args.stack < 1:
+    if args.stack is not None and args.stack < 1:
         raise BadInput(f"--stack must be at least 1, got {args.stack}")
     folder = args.out or Path("runs") / recipe.name
-    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), args.stack)
+    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), args.stack, device)
+    check_trackers(track, together=max(len(seeds) for _, seeds in todo))
     if recipe.about and not args.json:
         say.print(recipe.about, markup=False, highlight=False)
     with watch(say, quiet=args.json) as observer:
@@ -63,7 +81,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
             folders = [_folder_of(folder, variant, seed) for seed in seeds]
             stack = seeds if len(seeds) > 1 else []
             infos = [gather_info(recipe.name, recipe.title, variant, seed, device, stack) for seed in seeds]
-            if not execute_together(recipe.variants[variant], folders, infos, device, args.resume, observer):
+            if not execute_together(recipe.variants[variant], folders, infos, device, args.resume, observer, track):
                 command = shlex.join(["longreach", *sys.argv[1:]])
                 resume = command if args.resume else f"{command} --resume"
                 say.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
@@ -94,11 +112,17 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
+
+
 def _folder_of(folder: Path, variant: str, seed: int) -> RunFolder:
     return RunFolder(folder / variant / f"seed-{seed}")
 
 
-def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: int) -> list[tuple[str, list[int]]]:
+def _plan(
+    recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: int | None, device: str
+) -> list[tuple[str, list[int]]]:
     """All variants with the seeds that run together, with every mistake found before the first of them starts."""
     todo = []
     for variant in only:
@@ -107,7 +131,7 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: in
             raise BadInput(f"{recipe.name} has no variant {variant!r}{nearest(variant, known)}")
         config = recipe.variants[variant]
         try:
-            check(config, stacked=stack > 1 and len(recipe.seeds) > 1)
+            check(config, stacked=stack is not None and min(stack, len(recipe.seeds)) > 1)
         except BadInput as error:
             raise BadInput(f"{variant}: {error}" if variant else str(error)) from error
         for seed in recipe.seeds:
@@ -115,7 +139,8 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: in
             if path.exists() and not resume:
                 raise BadInput(f"{path} exists: add --resume to continue it, or choose another --out")
         seeds = list(recipe.seeds)
-        todo += [(variant, seeds[first : first + stack]) for first in range(0, len(seeds), stack)]
+        together = stack or seeds_together(config, len(seeds), device)
+        todo += [(variant, seeds[first : first + together]) for first in range(0, len(seeds), together)]
     if folder.exists() and not folder.is_dir():
         raise RunFailed(f"{folder} is not a folder")
     return todo

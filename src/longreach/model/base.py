@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -63,6 +64,8 @@ class Model(nn.Module):
 
     reads_ids = True
     """Whether position IDs make any difference."""
+    recompute = False
+    """Whether only the inputs of layers are kept for the backward pass, which computes the rest again."""
 
     def __init__(self, config: ModelConfig, vocab_size: int, levels: int) -> None:
         super().__init__()
@@ -92,6 +95,10 @@ class Model(nn.Module):
 
     def new_cache(self, batch: int, slots: int) -> Cache:
         raise BadInput(f"{type(self).__name__} does not say what a cache is")
+
+    def compiled(self) -> "Model":
+        """The same model with the same weights, compiled: for shapes that stay the same."""
+        return cast(Model, torch.compile(self))
 
     @property
     def largest_id(self) -> int | None:

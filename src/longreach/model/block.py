@@ -1,5 +1,7 @@
 """One layer: attention and a feed-forward net, side by side or one after the other."""
 
+import importlib.util
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -8,6 +10,8 @@ from longreach.attention import Attention
 from longreach.model.cache import Cache
 from longreach.positions.encodings import Bias, Rotation, rotate
 from longreach.stacking import for_rows
+
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 class IdHeads(nn.Module):
@@ -69,15 +73,42 @@ class SelfAttention(nn.Module):
         at: Int[Tensor, "b a"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
         b, t, w = x.shape
-        qkv = self.qkv(x).view(b, t, self.heads, 3 * w // self.heads).transpose(1, 2)
+        qkv = self.qkv(x)
+        if cache is None and bias is None and key_rotation is None and self.fits_one_kernel(qkv, rotation):
+            return self.out(at_places(self._in_one_kernel(qkv, rotation, visible, x), at))  # type: ignore[no-any-return]
+        qkv = qkv.view(b, t, self.heads, 3 * w // self.heads).transpose(1, 2)
         q, k, v = qkv.chunk(3, dim=-1)  # [b, h, t, d] each
         if self.id_heads is not None:
             q, k = self.id_heads(q, k)
-        q, k = rotate(self.norm_q(q), rotation), rotate(self.norm_k(k), key_rotation)
+        q = rotate(self.norm_q(q), rotation)
+        k = rotate(self.norm_k(k), rotation if key_rotation is None else key_rotation)
         if cache is not None and slots is not None:
             k, v = cache.write(layer, slots, k, v)
         mixed = self.mix(self.mix.rescale(q, visible, x), k, v, visible, mask, bias)
         return self.out(at_places(mixed.transpose(1, 2).reshape(b, t, w), at))  # type: ignore[no-any-return]
+
+    def fits_one_kernel(self, qkv: Float[Tensor, "b t w3"], rotation: Rotation | None) -> bool:
+        """Whether the kernel for short sequences computes the same, and is there."""
+        if not (_HAS_TRITON and qkv.is_cuda):
+            return False
+        from longreach.attention.short import fits  # needs Triton
+
+        whole = rotation is None or 6 * self.heads * rotation[0].shape[-1] == qkv.shape[2]
+        own = self.id_heads is not None or isinstance(self.norm_q, nn.RMSNorm)
+        return self.mix.plain and whole and not own and fits(qkv, self.heads)
+
+    def _in_one_kernel(
+        self,
+        qkv: Float[Tensor, "b t w3"],
+        rotation: Rotation | None,
+        visible: Int[Tensor, "#b t"],
+        x: Float[Tensor, "b t w"],
+    ) -> Float[Tensor, "b t w"]:
+        from longreach.attention.short import short_attention
+
+        cos, sin = (None, None) if rotation is None else (part[:, 0] for part in rotation)
+        mixed: Tensor = short_attention(qkv, cos, sin, self.mix.growth(visible, x), self.heads)
+        return mixed
 
 
 def at_places(x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None) -> Float[Tensor, "b _ w"]:

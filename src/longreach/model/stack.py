@@ -22,7 +22,9 @@ class _Linear(nn.Linear):
     def forward(self, x: Float[Tensor, "b *n i"]) -> Float[Tensor, "b *n o"]:
         rows = x.reshape(len(self.weight), -1, x.shape[-1])
         weight = self.weight.transpose(1, 2)
-        mapped = rows @ weight if self.bias is None else torch.baddbmm(self.bias[:, None], rows, weight)
+        mapped = rows @ weight
+        if self.bias is not None:  # in a product with bias, torch would write the bias out for every row first
+            mapped = mapped + self.bias[:, None].to(mapped.dtype)
         return mapped.view(*x.shape[:-1], -1)
 
 

@@ -1,8 +1,10 @@
 """A GPT-NeoX-style decoder: a function of tokens, position IDs and a cache."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -16,6 +18,7 @@ from longreach.model.cache import Cache
 from longreach.model.look_back import CopyHead, LookBack
 from longreach.model.position_heads import PositionHeadConfig
 from longreach.positions.encodings import EncodingConfig, RopeConfig, Shape
+from longreach.recomputation import recomputed
 from longreach.registry import name_of, register
 
 
@@ -124,24 +127,42 @@ class Transformer(Model):
         position = self.encoding.embed(ids)
         if position is not None:
             x = x + position
-        rotation = self.encoding.rotation(ids, origin)
+        bias = self.encoding.score_bias(ids, key_ids)
+        if bias is not None and self.recompute:
+            bias.kept = False  # what is kept in one layer could not be computed again for another
         context = {
-            "rotation": rotation,
-            "key_rotation": self.encoding.key_rotation(ids, origin, rotation),
+            "rotation": self.encoding.rotation(ids, origin),
+            "key_rotation": self.encoding.key_rotation(ids, origin),
             "visible": visible,
             "mask": mask,
-            "bias": self.encoding.score_bias(ids, key_ids),
+            "bias": bias,
             "cache": cache,
             "slots": slots,
         }
+        return self.run_layers(x, at, context)
+
+    def run_layers(
+        self, x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None, context: dict[str, Any]
+    ) -> Float[Tensor, "b _ w"]:
+        """All layers, in one context."""
         read = x
         for number in range(self.config.loops):
             if number and self.config.inject:
                 x = x + read
             for layer, block in enumerate(self.blocks):
                 depth = number * self.config.layers + layer
-                x = block(x, layer=depth, at=at if depth == self.config.depth - 1 else None, **context)
+                own: dict[str, Any] = {"layer": depth, "at": at if depth == self.config.depth - 1 else None}
+                if self.recompute:
+                    x = recomputed(block, x, **own, **context)
+                else:
+                    x = block(x, **own, **context)
         return x
+
+    def compiled(self) -> "Transformer":
+        """Angles stay outside: fused into the kernels of every layer, they would be computed anew in each."""
+        twin = copy.copy(self)
+        twin.run_layers = torch.compile(self.run_layers)  # type: ignore[method-assign]
+        return twin
 
     @contextmanager
     def exchange_encoding(self, config: EncodingConfig) -> Iterator[None]:

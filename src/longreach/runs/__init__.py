@@ -1,8 +1,8 @@
 """Runs: recipes, folders, and what turns the one into the other."""
 
+from longreach.runs.check import check
 from longreach.runs.execute import (
     Observer,
-    check,
     choose_device,
     execute,
     execute_together,
@@ -11,6 +11,7 @@ from longreach.runs.execute import (
 )
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
+from longreach.runs.parts import seeds_together
 from longreach.runs.recipe import (
     Recipe,
     RunConfig,
@@ -21,6 +22,7 @@ from longreach.runs.recipe import (
     shipped_recipes,
     variant_settings,
 )
+from longreach.runs.tracking import check_trackers
 
 __all__ = [
     "MEASURED_STEPS",
@@ -30,6 +32,7 @@ __all__ = [
     "RunFolder",
     "RunInfo",
     "check",
+    "check_trackers",
     "choose_device",
     "commit_of_this_code",
     "execute",
@@ -43,6 +46,7 @@ __all__ = [
     "refuse_other_config",
     "seconds_per_step",
     "seeds_of",
+    "seeds_together",
     "shipped_recipes",
     "variant_settings",
 ]

@@ -1,28 +1,27 @@
 """One run from start to end: check, train, test, save."""
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 
 from longreach.config import to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import cells, evaluate, judge, make_card, total_samples
-from longreach.model import Model, build_model, check_stackable, member_state, stack_models
-from longreach.objective import ObjectiveConfig, answer_loss
-from longreach.positions.ids import Sequential
+from longreach.model import Model, member_state, stack_models
+from longreach.runs.check import check
 from longreach.runs.folder import RunFolder, RunInfo
+from longreach.runs.journal import Journal
+from longreach.runs.parts import new_model, training_data
 from longreach.runs.recipe import RunConfig
+from longreach.runs.tracking import Trackers, check_trackers, score_values
 from longreach.seeding import stream
-from longreach.tasks import Sample, Task
 from longreach.train import (
     Checkpoint,
     Hooks,
-    TrainingStream,
     build_optimizer,
     legal_lengths,
     list_checkpoints,
@@ -34,9 +33,6 @@ from longreach.train import (
     take_member,
     train,
 )
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 _VALIDATION_SAMPLES = 256
 
@@ -64,55 +60,6 @@ def choose_device(device: str) -> str:
     return device
 
 
-def check(config: RunConfig, stacked: bool = False) -> None:
-    """Find out before training starts what would go wrong after it; `stacked` if seeds are to be trained as one."""
-    data = _data(config, 1024, [0], device="cpu")
-    config.ids.check(config.task, _look(config.task, data.longest))
-    model = _new_model(config, seed=0, device="cpu")
-    if stacked:
-        check_stackable(model)
-    predicted = config.ids.supplier(config.task) == "model"
-    _refuse_ignored(config, model, predicted)
-    if config.evaluate.encoding is not None:
-        with model.exchange_encoding(config.evaluate.encoding):
-            pass  # refuses what the trained weights do not fit
-    tested = cells(config.task, config.evaluate)[0]
-    if config.evaluate.relabel_ids:
-        for cell in tested:
-            config.ids.check(cell.task, _look(cell.task, cell.length))
-    last = model.largest_id
-    if last is None:
-        if predicted:
-            _check_reachable(config, model)
-        return
-    if config.ids.max_id > last:
-        raise BadInput(f"training IDs go up to {config.ids.max_id}, the table ends at {last}")
-    model.check_ids(data.batch(0).ids)
-    for cell in tested:
-        model.check_ids(config.ids.evaluation_ids(cell.task, _look(cell.task, cell.length)) + config.evaluate.shift)
-    if predicted:
-        _check_reachable(config, model)
-
-
-def _refuse_ignored(config: RunConfig, model: Model, predicted: bool) -> None:
-    """Settings that need another one to have an effect."""
-    ids, objective = config.ids, config.train.objective
-    if predicted and model.position_head is None:
-        raise BadInput(f"ids {ids.name} needs model.position_head: pointer or table")
-    if not predicted and model.position_head is not None:
-        raise BadInput(f"model.position_head predicts IDs, which ids {ids.name} does not use")
-    if not predicted and replace(objective, dependency_weight=1.0) != ObjectiveConfig():
-        raise BadInput(f"train.objective concerns predicted IDs, which ids {ids.name} does not use")
-    if not predicted and config.evaluate.prompt_ids_only:
-        raise BadInput(f"evaluate.prompt_ids_only concerns predicted IDs, which ids {ids.name} does not use")
-    if model.dependency_head is None and objective.dependency_weight != ObjectiveConfig().dependency_weight:
-        raise BadInput("train.objective.dependency_weight needs model.dependency_head")
-    if model.dependency_head is not None:
-        config.task.depends_on(_look(config.task, min(legal_lengths(config.task, config.train.lengths))))
-    if not model.reads_ids and type(ids) is not Sequential:
-        raise BadInput(f"model {config.model.name} reads no position IDs, so ids {ids.name} would make no difference")
-
-
 def execute(
     config: RunConfig,
     folder: RunFolder,
@@ -120,9 +67,10 @@ def execute(
     device: str,
     resume: bool = False,
     observer: Observer | None = None,
+    track: Sequence[str] = (),
 ) -> bool:
     """Train and test one seed in its folder; False if interrupted, with everything saved for a resume."""
-    return execute_together(config, [folder], [info], device, resume, observer)
+    return execute_together(config, [folder], [info], device, resume, observer, track)
 
 
 def execute_together(
@@ -132,11 +80,17 @@ def execute_together(
     device: str,
     resume: bool = False,
     observer: Observer | None = None,
+    track: Sequence[str] = (),
 ) -> bool:
-    """Train several seeds as one stack and test them one by one, each in its folder; False if interrupted."""
+    """Train several seeds as one stack and test them one by one, each in its folder; False if interrupted.
+
+    `track` names where they can be watched besides TensorBoard: wandb, trackio.
+    """
     observer = observer or Observer()
+    check_trackers(track, together=len(folders))
     todo = []
     for folder, info in zip(folders, infos, strict=True):
+        journal = Journal(folder.path, observer.say)
         if resume and (folder.path / "config.yaml").exists():
             refuse_other_config(folder, config)
             if folder.finished:
@@ -146,15 +100,21 @@ def execute_together(
         else:
             check(config)
             folder.create(config, info)
-        todo.append(_Run(folder, info.seed, _new_model(config, info.seed, device)))
+        journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)
+        model = new_model(config, info.seed, device)
+        todo.append(_Run(folder, info.seed, model, journal, Trackers(track, config, folder, info)))
     if not todo:
         return True
     failures: dict[int, str] = {}
-    if not _train(config, todo, device, observer, failures):
-        return False
-    for run in todo:
-        if run.seed not in failures and not _test(config, run.folder, run.seed, run.model, device, observer):
-            return False
+    with ExitStack() as closing:
+        for run in todo:
+            closing.enter_context(run.journal)
+            closing.enter_context(run.tracker)
+        if not _train(config, todo, device, observer, failures):
+            return _interrupted(todo)
+        for run in todo:
+            if run.seed not in failures and not _test(config, run, device, observer):
+                return _interrupted([run])
     if failures:
         raise RunFailed("; ".join(failures.values()))
     return True
@@ -166,21 +126,30 @@ class _Run(NamedTuple):
     folder: RunFolder
     seed: int
     model: Model
+    journal: Journal
+    tracker: Trackers
+
+
+def _interrupted(runs: list[_Run]) -> bool:
+    for run in runs:
+        run.journal.note("interrupted")
+    return False
 
 
 def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer, failures: dict[int, str]) -> bool:
-    starts = [newest_intact(run.folder.checkpoints, warn=observer.say) for run in runs]
+    starts = [newest_intact(run.folder.checkpoints, warn=run.journal.warn) for run in runs]
     steps = [0 if start is None else start.step for start in starts]
     if len(set(steps)) > 1:
-        observer.say("the seeds stopped at different steps: they go on one after the other")
+        runs[0].journal.warn("the seeds stopped at different steps: they go on one after the other")
         return all(_train(config, [run], device, observer, failures) for run in runs)
     optimizers = [build_optimizer(config.train.optimizer, run.model) for run in runs]
     step = steps[0]
     for run, start, optimizer in zip(runs, starts, optimizers, strict=True):
         if start is not None:
             load_checkpoint(start, run.model, optimizer)
-            observer.say(f"resuming {run.folder.path} at step {step}")
+            run.journal.tell("resumed", f"resuming {run.folder.path} at step {step}", step=step)
         run.folder.forget_after(step)
+        run.tracker.forget_after(step)
     if step >= config.train.steps:
         return True
     model, optimizer = runs[0].model, optimizers[0]
@@ -189,9 +158,10 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
         optimizer = build_optimizer(config.train.optimizer, model)
         if step:
             stack_state(optimizer, optimizers)
+    model.recompute = config.train.recompute
     # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
-    compiled = cast(Model, torch.compile(model)) if config.train.compile else None
-    data = _data(config, config.train.batch_size, [run.seed for run in runs], device)
+    compiled = model.compiled() if config.train.compile else None
+    data = training_data(config, config.train.batch_size, [run.seed for run in runs], device)
     report = observer.phase(f"train {_labels(runs)}", config.train.steps)
     report(step, "")
 
@@ -200,13 +170,12 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
         if len(runs) > 1:
             runs[number].model.load_state_dict(member_state(model, number))
 
-    def hooks(number: int, board: "SummaryWriter") -> Hooks:
-        folder, seed, member = runs[number]
+    def hooks(number: int) -> Hooks:
+        folder, seed, member, journal, tracker = runs[number]
 
         def log(done: int, values: dict[str, float]) -> None:
             folder.log(done, values)
-            for name, value in values.items():
-                board.add_scalar(name, value, done)
+            tracker.log(done, values)
 
         def validate(done: int) -> float:
             refresh(number)
@@ -220,9 +189,12 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
                 take_member(optimizer, number, optimizers[number])
             save_checkpoint(folder.checkpoints, done, member, optimizers[number], score)
             prune(folder.checkpoints, config.train.keep_last)
+            journal.note("checkpoint", step=done, score=score)
 
         def give_up(reason: str) -> None:
             failures[seed] = f"{folder.path}: {reason}; {_last_good(folder)}"
+            journal.note("gave up", "error", message=failures[seed])
+            tracker.finish(done=False)
             if len(runs) == 1:
                 raise RunFailed(failures[seed])
             observer.say(f"{failures[seed]}; the others go on")
@@ -236,24 +208,21 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
             give_up=give_up,
         )
 
-    from torch.utils.tensorboard import SummaryWriter  # takes a second to import
-
-    with ExitStack() as boards:
-        places = [str(run.folder.path / "tensorboard") for run in runs]
-        writers = [boards.enter_context(SummaryWriter(place, purge_step=step + 1)) for place in places]
-        every = [hooks(number, writer) for number, writer in enumerate(writers)]
-        return train(model, optimizer, data, config.train, every, start_step=step, compiled=compiled)
+    every = [hooks(number) for number in range(len(runs))]
+    return train(model, optimizer, data, config.train, every, start_step=step, compiled=compiled)
 
 
 class _StopTesting(Exception):
     """Asked to stop between two batches of a test."""
 
 
-def _test(config: RunConfig, folder: RunFolder, seed: int, model: Model, device: str, observer: Observer) -> bool:
+def _test(config: RunConfig, run: _Run, device: str, observer: Observer) -> bool:
+    folder, seed, model, journal, tracker = run
+    journal.note("testing")
     load_checkpoint(_selected(folder, config), model)
     report = observer.phase(f"test {_label(folder)}", total_samples(config.task, config.evaluate))
     for line in cells(config.task, config.evaluate)[1]:
-        observer.say(f"left out: {line}")
+        journal.tell("left out", f"left out: {line}")
 
     def progress(done: int, note: str) -> None:
         report(done, note)
@@ -266,13 +235,16 @@ def _test(config: RunConfig, folder: RunFolder, seed: int, model: Model, device:
         return False
     lengths = legal_lengths(config.task, config.train.lengths)
     folder.save_results(scores, make_card(config.task, config.ids, lengths, config.evaluate, config.train.prime))
+    tracker.log(config.train.steps, score_values(scores))
+    tracker.finish(done=True)
+    journal.note("finished")
     return True
 
 
 def load_model(folder: RunFolder, device: str = "cpu") -> tuple[RunConfig, Model]:
     """A trained model and the configuration it was trained under."""
     config = folder.config()
-    model = _new_model(config, seed=0, device=device)
+    model = new_model(config, seed=0, device=device)
     load_checkpoint(_selected(folder, config), model)
     return config, model.eval()
 
@@ -298,37 +270,6 @@ def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
     sample = config.task.sample(length, draws.child("task"), int(lengths.max()))
     judged = judge(model, sample, config.ids.evaluation_ids(config.task, sample))
     return float(judged.exact_with_ids.float().mean())
-
-
-@torch.no_grad()
-def _check_reachable(config: RunConfig, model: Model) -> None:
-    """Refuse a position head that cannot say the true IDs: its loss would be infinite."""
-    batch = _data(config, 64, [0], device="cpu").batch(0)
-    objective = ObjectiveConfig(id_loss_on=config.train.objective.id_loss_on)
-    needs = None if model.dependency_head is None else config.task.depends_on(batch.sample)
-    loss = answer_loss(model, batch.sample, batch.ids, objective, depends_on=needs)
-    if not math.isfinite(float(loss.position.sum())):
-        raise BadInput(
-            f"the position head cannot reach all IDs of {config.task.name}: raise model.position_head.moves,"
-            " or use another head or form of coupling"
-        )
-
-
-def _data(config: RunConfig, batch_size: int, seeds: Sequence[int], device: str) -> TrainingStream:
-    lengths = legal_lengths(config.task, config.train.lengths)
-    first, *others = seeds
-    prime = config.train.prime
-    return TrainingStream(config.task, config.ids, lengths, batch_size, first, device, prime, tuple(others))
-
-
-def _new_model(config: RunConfig, seed: int, device: str) -> Model:
-    sizes = config.ids.level_sizes(config.task)
-    return build_model(config.model, len(config.task.vocabulary), seed, sizes, config.ids.max_id, device)
-
-
-def _look(task: Task, length: int) -> Sample:
-    numbers = torch.arange(16)
-    return task.sample(torch.full_like(numbers, length), stream(0, "look", numbers), length)
 
 
 def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:

@@ -4,6 +4,8 @@ config.yaml        the whole configuration, defaults written out
 run.json           recipe, variant, seed, versions, device, commit
 metrics.jsonl      one line per logged step; TensorBoard's files lie beside it in tensorboard/
 checkpoints/       step-N.safetensors with step-N.json
+log.jsonl          what happened, and when: started, resumed, checkpoint, gave up, testing, finished
+tracking.json      what the run is called in Weights & Biases or trackio, if it was sent there
 scores.json, .csv  counts per cell          card.json   the information card
 """
 
@@ -142,7 +144,13 @@ def find_runs(path: Path) -> Iterator[RunFolder]:
     if not path.exists():
         raise BadInput(f"there is no {path}")
     for config in sorted(path.rglob("config.yaml"), key=_natural):
-        yield RunFolder(config.parent)
+        if not _is_wandbs(config):
+            yield RunFolder(config.parent)
+
+
+def _is_wandbs(config: Path) -> bool:
+    """W&B keeps a config.yaml of its own kind below RUN/wandb."""
+    return any(folder.name == "wandb" and (folder.parent / "config.yaml").exists() for folder in config.parents)
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

@@ -2,9 +2,9 @@
 
 import time
 
-from longreach.model import build_model
+from longreach.runs.parts import new_model, training_data
 from longreach.runs.recipe import RunConfig
-from longreach.train import TrainingStream, build_optimizer, legal_lengths
+from longreach.train import build_optimizer
 from longreach.train.step import Stepper
 
 MEASURED_STEPS = 3
@@ -12,13 +12,12 @@ MEASURED_STEPS = 3
 
 def seconds_per_step(config: RunConfig, device: str) -> float:
     """Measured after one step that does not count; eager, also where the run is to be compiled."""
-    task, ids, how = config.task, config.ids, config.train
-    data = TrainingStream(task, ids, legal_lengths(task, how.lengths), how.batch_size, 0, device, how.prime)
-    model = build_model(config.model, len(task.vocabulary), 0, ids.level_sizes(task), ids.max_id, device).train()
+    how = config.train
+    model = new_model(config, 0, device).train()
     take_step = Stepper(
         model,
         build_optimizer(how.optimizer, model),
-        data,
+        training_data(config, how.batch_size, [0], device),
         how.optimizer,
         how.objective,
         how.steps,
@@ -28,6 +27,6 @@ def seconds_per_step(config: RunConfig, device: str) -> float:
     )
     take_step(0).tolist()  # reading the loss waits for the device
     start = time.perf_counter()
-    for step in range(MEASURED_STEPS):
+    for step in range(1, 1 + MEASURED_STEPS):
         take_step(step).tolist()
     return (time.perf_counter() - start) / MEASURED_STEPS

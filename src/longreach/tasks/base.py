@@ -40,6 +40,10 @@ class Sample:
         tensors = {f.name: change(getattr(self, f.name)) for f in fields(self) if f.name != "hidden"}
         return Sample(**tensors, hidden={name: change(tensor) for name, tensor in self.hidden.items()})
 
+    def tensors(self) -> list[Tensor]:
+        own = [getattr(self, f.name) for f in fields(self) if f.name != "hidden"]
+        return [*own, *self.hidden.values()]
+
     def rows(self, start: int, stop: int) -> "Sample":
         return self.map(lambda tensor: tensor[start:stop])
 

@@ -34,7 +34,10 @@ class TrainConfig:
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 computes matrix products in bf16 under autocast; weights stay fp32."""
     compile: bool = False
-    """Compile the model with torch.compile."""
+    """Compile the layers with torch.compile: half a minute at the start, then faster steps."""
+    recompute: bool = False
+    """Keep only the inputs of layers for the backward pass and compute the rest again: for long sequences; a third
+    slower."""
     log_every: int = 50
     """Steps between lines of metrics."""
     validate_every: int = 500

@@ -59,7 +59,8 @@ def clip_each(parameters: list[nn.Parameter], most: float, models: int) -> Float
         norm: Tensor = torch.nn.utils.clip_grad_norm_(parameters, most)
         return norm[None]
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norms: Tensor = torch.stack([gradient.reshape(models, -1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+    # side by side first: a norm of its own for each of many small weights takes a GPU far longer
+    norms: Tensor = torch.cat([gradient.reshape(models, -1) for gradient in gradients], dim=1).norm(dim=1)
     scale = (most / (norms + 1e-6)).clamp(max=1)
     for gradient in gradients:
         gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))

@@ -11,7 +11,7 @@ from longreach.model import Model
 from longreach.objective import ObjectiveConfig, answer_loss, id_targets, token_targets
 from longreach.seeding import Draws
 from longreach.train.optimizer import OptimizerConfig, clip_each, learning_rate
-from longreach.train.stream import TrainingStream
+from longreach.train.stream import Batch, TrainingStream
 
 _WARM_UP = 3
 """Steps before recording, in which libraries choose kernels and allocate what they keep."""
@@ -22,7 +22,9 @@ class Stepper:
 
     A small model is done with a kernel before Python has launched the next.  So on a GPU the whole step, sampling
     included, is recorded as a CUDA graph and replayed: what changes from step to step, its number and the learning
-    rate, lies in two tensors.  The computation is the same as without, but for the rate's last bits.
+    rate, lies in two tensors.  While a step computes, the batch of the next is made beside it: the many small kernels
+    of sampling fill what the large ones leave idle.  The computation is the same as without, but for the rate's last
+    bits.
     """
 
     def __init__(
@@ -42,6 +44,8 @@ class Stepper:
         self.steps, self.accumulate, self.bf16 = steps, accumulate, bf16
         self.device_type = torch.device(data.device).type
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.prepared: int | None = None
+        """The step whose batch lies ready."""
         self.weights = torch.tensor([1.0, objective.id_weight, objective.dependency_weight], device=data.device)
         self.number = torch.zeros((), dtype=torch.long, device=data.device)
         self.models = len(data.seeds)
@@ -58,15 +62,17 @@ class Stepper:
         rate = learning_rate(self.optimizer_config, step, self.steps)
         self.number.fill_(step)
         if self.graph is not None:
+            if step != self.prepared:
+                self._prepare(self.data.batch(self.number))
+            self.prepared = step + 1
             self.rate.fill_(rate)
             self.graph.replay()
             return self.result.clone()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        return self._compute()
+        return self._compute(self.data.batch(self.number))
 
-    def _compute(self) -> Tensor:
-        batch = self.data.batch(self.number)
+    def _compute(self, batch: Batch) -> Tensor:
         sample, ids = batch.sample, batch.ids
         depends_on = None if self.model.dependency_head is None else self.data.task.depends_on(sample)
         # counts of the whole batch, so that its parts add up to it exactly
@@ -118,7 +124,7 @@ class Stepper:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
-                self._compute()
+                self._compute(self.data.batch(self.number))
         torch.cuda.current_stream().wait_stream(side)
         with torch.no_grad():
             for parameter, value in zip(self.model.parameters(), before, strict=True):
@@ -127,6 +133,18 @@ class Stepper:
             for index, tensor in enumerate(kept):
                 tensor.zero_() if fresh else tensor.copy_(moments[index])
         self.optimizer.zero_grad(set_to_none=True)
+        whole = torch.contiguous_format  # a sampler may give views, into which nothing can be written
+        self.batch = self.data.batch(self.number).map(lambda tensor: tensor.clone(memory_format=whole))
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.result = self._compute()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                following = self.data.batch(self.number + 1)
+            self.result = self._compute(self.batch)
+            torch.cuda.current_stream().wait_stream(side)
+            self._prepare(following)
+
+    def _prepare(self, batch: Batch) -> None:
+        """Put a batch where the recorded step looks for it."""
+        for place, tensor in zip(self.batch.tensors(), batch.tensors(), strict=True):
+            place.copy_(tensor)

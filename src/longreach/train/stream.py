@@ -1,5 +1,6 @@
 """Training data: step s of a run is a function of the seed and s, so a resumed run needs no data state."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +21,13 @@ class Batch:
     ids: Int[Tensor, "b g t"]
     draws: Draws
     """For whatever else training draws."""
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """Apply a function to every tensor."""
+        return Batch(self.sample.map(change), change(self.ids), Draws(change(self.draws.key)))
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.sample.tensors(), self.ids, self.draws.key]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +84,7 @@ class TrainingStream:
     def batch(self, step: int | Tensor) -> Batch:
         """`step` may lie on the device: then nothing here needs the host."""
         numbers = step * self.batch_size + torch.arange(self.batch_size, device=self.device)
-        draws = self._stream("train", numbers.repeat(len(self.seeds)))
+        draws = stream(self._seeds, "train", numbers.repeat(len(self.seeds)))
         choice = draws.below("length", len(self.lengths), 1)[:, 0]
         length = self._lengths[choice]
         task_draws = draws.child("task")
@@ -86,10 +94,10 @@ class TrainingStream:
         sample = self.task.sample(length, task_draws, self.longest)
         return Batch(sample, self.policy.training_ids(self.task, sample, draws.child("ids")), draws)
 
-    def _stream(self, name: str, numbers: Int[Tensor, "b"]) -> Draws:
-        """Every row has the stream of its own seed."""
-        parts = zip(self.seeds, numbers.chunk(len(self.seeds)), strict=True)
-        return Draws(torch.cat([stream(seed, name, part).key for seed, part in parts]))
+    @cached_property
+    def _seeds(self) -> Int[Tensor, "b"]:
+        """Of every row."""
+        return torch.tensor(self.seeds, device=self.device).repeat_interleave(self.batch_size)
 
     @cached_property
     def _long_lengths(self) -> Int[Tensor, "n"]:
@@ -100,7 +108,9 @@ class TrainingStream:
         self, prime: PrimeConfig, draws: Draws, long: Bool[Tensor, "b"], length: Int[Tensor, "b"], task_draws: Draws
     ) -> tuple[Int[Tensor, "b"], Draws]:
         """Lengths and randomness of a batch, some of whose samples are long ones."""
-        known = draws if prime.samples == 0 else self._stream("prime", draws.below("known", prime.samples, 1)[:, 0])
+        known = (
+            draws if prime.samples == 0 else stream(self._seeds, "prime", draws.below("known", prime.samples, 1)[:, 0])
+        )
         theirs = self._long_lengths[known.below("prime length", len(self._long_lengths), 1)[:, 0]]
         key = torch.where(long, known.child("prime").key, task_draws.key)
         return torch.where(long, theirs, length), Draws(key)

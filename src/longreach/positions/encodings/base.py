@@ -31,8 +31,8 @@ class Shape(NamedTuple):
         return self.width // self.heads
 
 
-Rotation = tuple[Float[Tensor, "b 1 t r"], Float[Tensor, "b 1 t r"]]
-"""Cosines and sines for the first r dimensions of every head."""
+Rotation = tuple[Float[Tensor, "b 1 t p"], Float[Tensor, "b 1 t p"]]
+"""Cosines and sines for p pairs of dimensions of every head: the first p dimensions with the p that follow."""
 
 
 class Encoding(nn.Module):
@@ -58,11 +58,9 @@ class Encoding(nn.Module):
         IDs changes nothing, not even in the last bit."""
         return None
 
-    def key_rotation(
-        self, ids: Int[Tensor, "b g t"], origin: Int[Tensor, "b g 1"], rotation: Rotation | None
-    ) -> Rotation | None:
-        """Angles of the keys, where they differ from the queries'."""
-        return rotation
+    def key_rotation(self, ids: Int[Tensor, "b g t"], origin: Int[Tensor, "b g 1"]) -> Rotation | None:
+        """Angles of the keys; None where they are the queries'."""
+        return None
 
     def score_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> "Bias | None":
         """Something to add to the scores, shared by all layers."""
@@ -74,7 +72,9 @@ class Bias:
 
     def __init__(self, make: Callable[[slice], Float[Tensor, "b h q k"]], copies: int = 1) -> None:
         self.make, self.copies = make, copies
-        self.last: tuple[slice, Tensor] | None = None
+        self.whole: Tensor | None = None
+        self.kept = True
+        """Whether the bias of all queries at once is made for the first layer and kept for the others."""
 
     def __call__(
         self,
@@ -83,20 +83,19 @@ class Bias:
         k: Float[Tensor, "b h k d"],
         seen: Bool[Tensor, "#b 1 some k"],
     ) -> Float[Tensor, "b h some k"]:
-        """For a part of the queries: `q` are those, and `seen` are the keys that they see.
-
-        The last part is kept: in short sequences it is all, and every layer asks for it.
-        """
-        if self.last is None or self.last[0] != part:
-            self.last = (part, self.make(part))
-        return self.last[1]
+        """For a part of the queries: `q` are those, and `seen` are the keys that they see."""
+        if part != slice(None) or not self.kept:
+            return self.make(part)
+        if self.whole is None:
+            self.whole = self.make(part)
+        return self.whole
 
 
 class ContentBias(Bias):
     """A bias that depends on what queries and keys are, and not on their IDs alone: nothing of it can be kept."""
 
     def __init__(self, of: Callable[[slice, Tensor, Tensor, Tensor], Tensor], copies: int = 1) -> None:
-        self.of, self.copies = of, copies
+        self.of, self.copies, self.kept = of, copies, False
 
     def __call__(
         self,
@@ -147,14 +146,14 @@ class EncodingConfig:
 
 
 def rotate(x: Float[Tensor, "b h t d"], rotation: Rotation | None) -> Float[Tensor, "b h t d"]:
-    """Turn the first r dimensions, the first half of them against the second, as GPT-NeoX does."""
+    """Turn the first dimensions, the first half of them against the second, as GPT-NeoX does."""
     if rotation is None:
         return x
-    size = rotation[0].shape[-1]
-    first, second = x[..., :size].chunk(2, dim=-1)
-    (cos, cos2), (sin, sin2) = (part.chunk(2, dim=-1) for part in rotation)
+    cos, sin = rotation
+    pairs = cos.shape[-1]
+    first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
     # half by half: the formula over whole rows reads and writes twice as much
-    parts = [torch.addcmul(first * cos, second, sin, value=-1), torch.addcmul(second * cos2, first, sin2)]
-    if size < x.shape[-1]:
-        parts.append(x[..., size:])
+    parts = [torch.addcmul(first * cos, second, sin, value=-1), torch.addcmul(second * cos, first, sin)]
+    if rest.shape[-1]:
+        parts.append(rest)
     return torch.cat(parts, dim=-1).to(x.dtype)

@@ -79,9 +79,8 @@ class Rope(Encoding):
         # in fp64: fp32 angles at ID 1,000,000 already change scores by 1%
         away = (ids - origin).double()
         angles = [away[:, level, :, None] * self.frequencies(level, ids.device) for level in range(len(self.pairs))]
-        half = torch.cat(angles, dim=-1)[:, None]  # [b, 1, t, r/2]: the levels side by side
-        both = torch.cat([half, half], dim=-1)
-        return both.cos().float(), both.sin().float()
+        beside = torch.cat(angles, dim=-1)[:, None]  # [b, 1, t, pairs]: the levels side by side
+        return beside.cos().float(), beside.sin().float()
 
     def turning(self, x: Float[Tensor, "b h t d"], level: int) -> Float[Tensor, "b h t r"]:
         """The dimensions of queries or keys that turn with a level's IDs."""

@@ -44,17 +44,14 @@ class Xpos(Rope):
         scale = self._scale(ids - origin)
         return cos * scale, sin * scale
 
-    def key_rotation(
-        self, ids: Int[Tensor, "b g t"], origin: Int[Tensor, "b g 1"], rotation: Rotation | None
-    ) -> Rotation:
+    def key_rotation(self, ids: Int[Tensor, "b g t"], origin: Int[Tensor, "b g 1"]) -> Rotation:
         cos, sin = super().rotation(ids, origin)
         scale = self._scale(origin - ids)
         return cos * scale, sin * scale
 
-    def _scale(self, away: Int[Tensor, "b g t"]) -> Float[Tensor, "b 1 t r"]:
+    def _scale(self, away: Int[Tensor, "b g t"]) -> Float[Tensor, "b 1 t p"]:
         powers = []
         for level, pairs in enumerate(self.pairs):
             zeta = (torch.arange(pairs, device=away.device).double() / pairs + 0.4) / 1.4
             powers.append(zeta ** (away[:, level, :, None].double() / self.config.scale))
-        half = torch.cat(powers, dim=-1)[:, None]
-        return torch.cat([half, half], dim=-1).float()
+        return torch.cat(powers, dim=-1)[:, None].float()

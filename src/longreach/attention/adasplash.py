@@ -1,0 +1,35 @@
+"""Entmax attention in memory that grows with the length: the kernel of the package adasplash, for GPUs.
+
+Exact entmax sorts the scores of every query, so that all of them must be written out.  adasplash (Goncalves et al.,
+ICML 2025) searches the threshold block by block instead, forward and backward.
+"""
+
+import importlib.util
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+FROM = 1024
+"""Tokens from which it is used: for shorter sequences its kernels take longer to tune than they ever save."""
+_HEAD_SIZES = (16, 32, 64, 128, 256)
+
+
+def serves(q: Float[Tensor, "b h t d"], alpha: float) -> bool:
+    """Whether it is there and computes what is asked: the package needs causal attention without a bias."""
+    if not q.is_cuda or alpha != 1.5 or q.shape[2] < FROM or q.shape[3] not in _HEAD_SIZES:
+        return False
+    return importlib.util.find_spec("adasplash") is not None
+
+
+def attend(
+    q: Float[Tensor, "b h t d"], k: Float[Tensor, "b h t d"], v: Float[Tensor, "b h t d"]
+) -> Float[Tensor, "b h t d"]:
+    """Causal 1.5-entmax attention.  The kernel wants a power of two: tokens are added behind, where none looks."""
+    from adasplash import adasplash
+
+    tokens = q.shape[2]
+    behind = (1 << (tokens - 1).bit_length()) - tokens
+    padded = [torch.nn.functional.pad(x, (0, 0, 0, behind)).contiguous() for x in (q, k, v)]
+    mixed: Tensor = adasplash(*padded, alpha=1.5, is_causal=True)
+    return mixed[:, :, :tokens]

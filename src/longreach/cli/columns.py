@@ -1,0 +1,29 @@
+"""Plain columns for tables of any length; drawing 10,000 lines with rules around them would take seconds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from longreach.cli.console import out
+
+
+def print_columns(columns: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Print them side by side, but for empty ones; returns the names of those that do not fit on the terminal."""
+    texts = {name: [_text(value) for value in values] for name, values in columns.items()}
+    filled = {name: column for name, column in texts.items() if any(column)}
+    widths = {name: max(len(name), *map(len, column)) for name, column in filled.items()}
+    room = out.width if out.is_terminal else None  # a file, or a program that reads along, has room
+    shown: list[str] = []
+    for name in filled:
+        if room is not None and shown and sum(widths[other] + 2 for other in shown) + widths[name] > room:
+            break
+        shown.append(name)
+    numbers = {name for name in shown if all(isinstance(value, int | float | None) for value in columns[name])}
+    for line in (shown, *zip(*(filled[name] for name in shown), strict=True)):
+        cells = zip(shown, line, strict=True)
+        padded = [text.rjust(widths[name]) if name in numbers else text.ljust(widths[name]) for name, text in cells]
+        print("  ".join(padded).rstrip())
+    return [name for name in filled if name not in shown]
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,151 @@
+"""`longreach results [PATH...]`: thousands of runs as one table, filtered, pivoted, written to a file."""
+
+import argparse
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from longreach.cli.columns import print_columns
+from longreach.cli.console import say
+from longreach.errors import BadInput
+from longreach.registry import nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from longreach.runs import Observer
+
+_NAMED = 10
+"""Damaged runs that are named one by one."""
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "results",
+        help="thousands of runs as one table",
+        description="Lists runs with their state and the settings in which they differ.  --pivot shows rates instead; "
+        "--out writes a row for each run and cell, or the pivot.",
+    )
+    parser.add_argument("paths", type=Path, nargs="*", help="run folders, or folders of runs (default: runs)")
+    parser.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help="keep what fulfils it, such as variant=aligned or 'length>=100' (= != >= <= > <); may be repeated",
+    )
+    parser.add_argument("--pivot", metavar="COLUMN", help="a column for each of its values, such as length")
+    parser.add_argument("--rows", metavar="COLUMNS", help="with --pivot: a row for each combination (default: variant)")
+    parser.add_argument("--value", metavar="METRIC", help="with --pivot: whose rate is shown (default: token_em_free)")
+    parser.add_argument(
+        "--summary", help="with --pivot: what several runs become: median, worst or mean (default: median)"
+    )
+    parser.add_argument("--limit", type=int, help="lines shown; 0 shows all (default: 40)")
+    parser.add_argument("--out", type=Path, help="write a .parquet, .csv or .json file")
+    parser.add_argument("--json", action="store_true", help="print JSON: a list with an object for each line")
+    parser.set_defaults(verb=run, takes_settings=False)
+
+
+def run(args: argparse.Namespace, settings: list[str]) -> int:
+    # not `from longreach import results`, which would ask longreach.api for it; says which package is missing
+    import longreach.results as results
+
+    _refuse_ignored(args)
+    if args.out is not None:
+        results.check_form(args.out)
+    conditions = tuple(results.parse_condition(text) for text in args.where)
+    with ExitStack() as stack:
+        every = results.load_runs(args.paths or [Path("runs")], _phase(stack, args.json), _say)
+    _name_damaged(every)
+    rows = (args.rows or "variant").split(",")
+    selection = results.Selection(every, conditions, (*rows, args.pivot) if args.pivot else ())
+    shown = _pivot(args, selection.cells, rows) if args.pivot else selection.runs
+    if args.out is not None:
+        whole = shown if args.pivot else selection.cells
+        results.export(whole, args.out)
+        _say(f"{args.out}: {len(whole)} rows")
+    if args.json:
+        print(json.dumps(shown.to_pylist()))
+    elif args.out is None:
+        _show(shown, 40 if args.limit is None else args.limit, "" if args.pivot else _states(shown))
+    return 0
+
+
+def _refuse_ignored(args: argparse.Namespace) -> None:
+    if args.pivot is None:
+        for flag in ("rows", "value", "summary"):
+            if getattr(args, flag) is not None:
+                raise BadInput(f"--{flag} concerns a pivot: add --pivot length")
+    if args.limit is not None and (args.json or args.out is not None):
+        raise BadInput("--limit concerns the table that is shown, not --json or --out")
+    if args.limit is not None and args.limit < 0:
+        raise BadInput(f"--limit must not be negative, got {args.limit}")
+
+
+def _phase(stack: ExitStack, quiet: bool) -> Callable[[str, int], Callable[[int, str], None]]:
+    """Progress of a first read; Ctrl-C keeps what was read."""
+
+    @cache
+    def observer() -> "Observer":
+        from longreach.cli.progress import watch  # brings torch, which a table that is known need not wait for
+
+        return stack.enter_context(watch(say, quiet))
+
+    def phase(title: str, total: int) -> Callable[[int, str], None]:
+        report = observer().phase(title, total)
+
+        def tell(done: int, note: str) -> None:
+            report(done, note)
+            if observer().should_stop():
+                raise KeyboardInterrupt
+
+        return tell
+
+    return phase
+
+
+def _say(line: str) -> None:
+    say.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _name_damaged(runs: "pa.Table") -> None:
+    states, problems = runs["state"].to_pylist(), runs["problem"].to_pylist()
+    damaged = [problem for state, problem in zip(states, problems, strict=True) if state == "damaged"]
+    for problem in damaged[:_NAMED]:
+        _say(problem)
+    if len(damaged) > _NAMED:
+        _say(f"and {len(damaged) - _NAMED} more that are damaged: see --where state=damaged")
+
+
+def _pivot(args: argparse.Namespace, cells: "pa.Table", rows: list[str]) -> "pa.Table":
+    from longreach.results import SUMMARIES, pivot
+
+    metric, summary = args.value or "token_em_free", args.summary or "median"
+    metrics = [name for name in dict.fromkeys(cells["metric"].to_pylist()) if name is not None]
+    if metric not in metrics:
+        raise BadInput(f"no run has a score {metric!r}{nearest(metric, metrics)}")
+    if summary not in SUMMARIES:
+        raise BadInput(f"unknown summary {summary!r}{nearest(summary, SUMMARIES)}")
+    return pivot(cells, rows, args.pivot, metric, summary)
+
+
+def _states(runs: "pa.Table") -> str:
+    states = runs["state"].to_pylist()
+    counts = {state: states.count(state) for state in ("finished", "unfinished", "failed", "damaged")}
+    return f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+
+
+def _show(table: "pa.Table", limit: int, caption: str) -> None:
+    """As many lines as asked for; what is left out is named."""
+    lines = table.slice(0, limit or len(table))
+    hidden = print_columns(lines.to_pydict())
+    notes = [caption] if caption else []
+    if len(lines) < len(table):
+        notes.append(f"{len(table) - len(lines)} more lines: --limit 0")
+    if hidden:
+        notes.append(f"no room for {', '.join(hidden)}: see --json or --out")
+    for note in notes:
+        _say(note)

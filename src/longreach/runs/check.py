@@ -1,0 +1,87 @@
+"""What would go wrong in a run, found out before it starts."""
+
+import math
+from dataclasses import replace
+
+import torch
+
+from longreach.errors import BadInput
+from longreach.evaluate import cells
+from longreach.model import Model, Transformer, check_stackable
+from longreach.objective import ObjectiveConfig, answer_loss
+from longreach.positions.ids import Sequential
+from longreach.runs.parts import new_model, training_data
+from longreach.runs.recipe import RunConfig
+from longreach.seeding import stream
+from longreach.tasks import Sample, Task
+from longreach.train import legal_lengths
+
+
+def check(config: RunConfig, stacked: bool = False) -> None:
+    """Find out before training starts what would go wrong after it; `stacked` if seeds are to be trained as one."""
+    data = training_data(config, 1024, [0], device="cpu")
+    config.ids.check(config.task, _look(config.task, data.longest))
+    model = new_model(config, seed=0, device="cpu")
+    if stacked:
+        check_stackable(model)
+    predicted = config.ids.supplier(config.task) == "model"
+    _refuse_ignored(config, model, predicted)
+    if config.evaluate.encoding is not None:
+        with model.exchange_encoding(config.evaluate.encoding):
+            pass  # refuses what the trained weights do not fit
+    tested = cells(config.task, config.evaluate)[0]
+    if config.evaluate.relabel_ids:
+        for cell in tested:
+            config.ids.check(cell.task, _look(cell.task, cell.length))
+    last = model.largest_id
+    if last is None:
+        if predicted:
+            _check_reachable(config, model)
+        return
+    if config.ids.max_id > last:
+        raise BadInput(f"training IDs go up to {config.ids.max_id}, the table ends at {last}")
+    model.check_ids(data.batch(0).ids)
+    for cell in tested:
+        model.check_ids(config.ids.evaluation_ids(cell.task, _look(cell.task, cell.length)) + config.evaluate.shift)
+    if predicted:
+        _check_reachable(config, model)
+
+
+def _refuse_ignored(config: RunConfig, model: Model, predicted: bool) -> None:
+    """Settings that need another one to have an effect."""
+    ids, objective = config.ids, config.train.objective
+    if predicted and model.position_head is None:
+        raise BadInput(f"ids {ids.name} needs model.position_head: pointer or table")
+    if not predicted and model.position_head is not None:
+        raise BadInput(f"model.position_head predicts IDs, which ids {ids.name} does not use")
+    if not predicted and replace(objective, dependency_weight=1.0) != ObjectiveConfig():
+        raise BadInput(f"train.objective concerns predicted IDs, which ids {ids.name} does not use")
+    if not predicted and config.evaluate.prompt_ids_only:
+        raise BadInput(f"evaluate.prompt_ids_only concerns predicted IDs, which ids {ids.name} does not use")
+    if model.dependency_head is None and objective.dependency_weight != ObjectiveConfig().dependency_weight:
+        raise BadInput("train.objective.dependency_weight needs model.dependency_head")
+    if model.dependency_head is not None:
+        config.task.depends_on(_look(config.task, min(legal_lengths(config.task, config.train.lengths))))
+    if config.train.recompute and not isinstance(model, Transformer):
+        raise BadInput(f"train.recompute concerns the layers of a transformer, not of a {config.model.name} model")
+    if not model.reads_ids and type(ids) is not Sequential:
+        raise BadInput(f"model {config.model.name} reads no position IDs, so ids {ids.name} would make no difference")
+
+
+@torch.no_grad()
+def _check_reachable(config: RunConfig, model: Model) -> None:
+    """Refuse a position head that cannot say the true IDs: its loss would be infinite."""
+    batch = training_data(config, 64, [0], device="cpu").batch(0)
+    objective = ObjectiveConfig(id_loss_on=config.train.objective.id_loss_on)
+    needs = None if model.dependency_head is None else config.task.depends_on(batch.sample)
+    loss = answer_loss(model, batch.sample, batch.ids, objective, depends_on=needs)
+    if not math.isfinite(float(loss.position.sum())):
+        raise BadInput(
+            f"the position head cannot reach all IDs of {config.task.name}: raise model.position_head.moves,"
+            " or use another head or form of coupling"
+        )
+
+
+def _look(task: Task, length: int) -> Sample:
+    numbers = torch.arange(16)
+    return task.sample(torch.full_like(numbers, length), stream(0, "look", numbers), length)

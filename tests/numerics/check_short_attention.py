@@ -1,0 +1,72 @@
+"""Run by test_short_attention.py in a process of its own, where Triton interprets its kernels on the CPU: prints how
+far they are from the reference."""
+
+import json
+import sys
+
+import torch
+
+from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, TransformerConfig, build_model
+from longreach.attention import Attention
+from longreach.attention.short import short_attention
+from longreach.model import stack_models
+from longreach.model.block import SelfAttention
+from longreach.objective import answer_loss
+from longreach.positions.encodings import rotate
+from longreach.seeding import stream
+
+
+def reference(qkv, cos, sin, growth, heads):
+    b, t, width = qkv.shape
+    q, k, v = qkv.view(b, t, heads, width // heads).transpose(1, 2).chunk(3, dim=-1)
+    rotation = None if cos is None else (cos[:, None], sin[:, None])
+    q, k = rotate(q, rotation), rotate(k, rotation)
+    if growth is not None:
+        q = q * growth[..., None]
+    visible = torch.arange(1, t + 1)[None]
+    return Attention()(q, k, v, visible, None, None).transpose(1, 2).reshape(b, t, -1)
+
+
+def kernel_errors(tokens, size, heads, turns, grows):
+    """Of values and of all gradients, beside fp64, as shares of the largest entry."""
+    generator = torch.Generator().manual_seed(tokens)
+    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    qkv = draw(3, tokens, 3 * heads * size)
+    angle = draw(3, tokens, size // 2)
+    cos, sin = (angle.cos(), angle.sin()) if turns else (None, None)
+    growth = {"no": None, "alike": 1 + draw(1, heads, tokens).abs(), "each": 1 + draw(3, heads, tokens).abs()}[grows]
+    towards = draw(3, tokens, heads * size)
+
+    def run(compute, dtype):
+        to = lambda x: None if x is None else x.to(dtype).detach()  # noqa: E731
+        inputs = [x.requires_grad_() for x in (to(qkv), to(growth)) if x is not None]
+        mixed = compute(inputs[0], to(cos), to(sin), inputs[1] if growth is not None else None, heads)
+        return [mixed.detach(), *torch.autograd.grad(mixed, inputs, to(towards))]
+
+    found, wanted = run(short_attention, torch.float32), run(reference, torch.float64)
+    return [float((a - b).abs().max() / b.abs().max().clamp(min=1e-3)) for a, b in zip(found, wanted, strict=True)]
+
+
+def model_errors(models):
+    """Of the loss and its gradients, of a whole model or a stack, with the kernel and without."""
+    task = Copy()
+    numbers = torch.arange(4 * models)
+    sample = task.sample(torch.full_like(numbers, 7), stream(0, "check", numbers), 7)
+    ids = Sequential().evaluation_ids(task, sample)
+    config = TransformerConfig(layers=2, width=64, heads=2, attention=ScaledSoftmaxConfig(scaled_heads=0.5))
+    members = [build_model(config, len(task.vocabulary), seed) for seed in range(models)]
+    model = members[0] if models == 1 else stack_models(members)
+    fits, results = SelfAttention.fits_one_kernel, []
+    for whether in (True, False):
+        SelfAttention.fits_one_kernel = lambda *_, whether=whether: whether
+        loss = answer_loss(model, sample, ids).token.sum()
+        results.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
+    SelfAttention.fits_one_kernel = fits
+    return [float((a - b).abs().max() / b.abs().max().clamp(min=1e-6)) for a, b in zip(*results, strict=True)]
+
+
+shapes = [(5, 32, 2, True, "no"), (50, 32, 3, True, "alike"), (17, 64, 2, True, "each"), (100, 32, 1, False, "each")]
+shapes += [(16, 128, 1, True, "no"), (1, 32, 2, True, "alike"), (64, 32, 1, False, "no")]
+errors = {str(shape): kernel_errors(*shape) for shape in shapes}
+errors |= {f"{models} model(s)": model_errors(models) for models in (1, 2)}
+json.dump(errors, sys.stdout)

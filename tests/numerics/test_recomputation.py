@@ -1,0 +1,86 @@
+"""What is computed again instead of kept changes nothing but the memory."""
+
+import pytest
+import torch
+from catalogue import ATTENTIONS, ENCODINGS, label
+from helpers import draw
+
+from longreach import objective
+from longreach.api import AlibiConfig, Copy, Sequential, TransformerConfig, build_model
+from longreach.attention import base
+from longreach.model import stack_models
+
+TASK = Copy()
+SAMPLE = draw(TASK, [7, 3, 6, 7])
+IDS = Sequential().evaluation_ids(TASK, SAMPLE)
+
+
+def _model(**parts):
+    config = TransformerConfig(layers=2, width=32, heads=2, **parts)
+    return build_model(config, len(TASK.vocabulary), 0, max_id=40).double()
+
+
+def _loss_and_gradients(model):
+    loss = objective.answer_loss(model, SAMPLE, IDS).token.double().sum()
+    gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    return [loss.detach(), *(g if g is not None else torch.zeros(()) for g in gradients)]
+
+
+def _kept(model):
+    """Numbers that a forward pass keeps for the backward pass."""
+    found = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: found.append(x.numel()) or x, lambda x: x):
+        objective.answer_loss(model, SAMPLE, IDS)
+    return sum(found)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS, ids=label)
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=label)
+def test_attention_in_parts_is_attention(monkeypatch, attention, encoding):
+    model = _model(attention=attention, encoding=encoding)
+    whole = _loss_and_gradients(model)
+    monkeypatch.setattr(base, "_SCORES", 4 * 2 * 16 * 3)  # a few queries at a time, or one
+    for found, wanted in zip(_loss_and_gradients(model), whole, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=label)
+def test_recomputed_layers_are_layers(encoding):
+    model = _model(encoding=encoding)
+    plain, much = _loss_and_gradients(model), _kept(model)
+    model.recompute = True
+    assert _kept(model) < much
+    for found, wanted in zip(_loss_and_gradients(model), plain, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)
+
+
+def test_recomputed_layers_of_a_stack():
+    stack = stack_models([_model(), _model()])
+    plain = _loss_and_gradients(stack)
+    stack.recompute = True
+    for found, wanted in zip(_loss_and_gradients(stack), plain, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)
+
+
+def test_a_bias_in_parts_keeps_no_square(monkeypatch):
+    """Twice the length keeps about twice as much, and not four times."""
+    monkeypatch.setattr(base, "_SCORES", 4 * 2 * 16)
+    kept = []
+    for length in (16, 32):
+        sample = draw(TASK, [length] * 2)
+        model, ids = _model(encoding=AlibiConfig()), Sequential().evaluation_ids(TASK, sample)
+        found = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: found.append(x.numel()) or x, lambda x: x):  # noqa: B023
+            model(sample.tokens, ids)
+        kept.append(sum(found))
+    assert kept[1] < 2.5 * kept[0]
+
+
+def test_scores_of_tokens_in_parts(monkeypatch):
+    for model in (_model(), _model(copy_head=True)):
+        whole = _loss_and_gradients(model)
+        with monkeypatch.context() as less:
+            less.setattr(objective, "_LOGITS", len(TASK.vocabulary) * 4 * 2)
+            parts = _loss_and_gradients(model)
+        for found, wanted in zip(parts, whole, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
