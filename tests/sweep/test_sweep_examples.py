@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sweeping import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -25,6 +26,8 @@ def test_the_slurm_script_starts_ray_on_every_node_and_then_the_sweep(tmp_path, 
         stand_in.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NUM_NODES": str(nodes)}
     subprocess.run([EXAMPLES / "slurm.sh", "some.yaml", "/shared/some"], env=environment, check=True, timeout=60)
+    # srun goes on beside the sweep, and the stand-in of the sweep ends at once
+    wait_until(lambda: len((tmp_path / "called").read_text().splitlines()) == (3 if nodes > 1 else 2))
     called = (tmp_path / "called").read_text().splitlines()
     assert called[0] == "ray start --head --port=6379"
     joined = [line for line in called if line.startswith("srun")]
