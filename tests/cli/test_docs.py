@@ -30,7 +30,7 @@ def _commands(page: Path) -> list[list[str]]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if _commands(page)], ids=lambda page: page.name)
 def test_every_command_runs(page, tmp_path, monkeypatch, capsys):
-    for folder in ("examples", "recipes"):
+    for folder in ("examples", "recipes", "sweeps"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     done = set()

@@ -127,7 +127,8 @@ def test_the_command_line_stacks_seeds(tmp_path, capsys):
 def test_runs_that_differ_in_rate_ids_and_lengths_are_stacked_as_if_alone(tmp_path, capsys):
     recipe = tmp_path / "mixed.yaml"
     recipe.write_text(
-        "task: parity_scratchpad\nmodel: {layers: 1, width: 16, heads: 2}\nevaluate: {lengths: '4', samples: 8}\n"
+        "task: parity_scratchpad\nmodel: {layers: 1, width: 16, heads: 2}\n"
+        "evaluate: {lengths: '4', samples: 8, free_samples: 2}\n"
         "train: {lengths: 1..6, steps: 12, batch_size: 8, log_every: 3, optimizer: {warmup: 2, lr: 0.01}}\n"
         "variants:\n  counting: {}\n  slow: {train: {optimizer: {lr: 0.001}}}\n"
         "  coupled: {ids: {name: coupled, max_id: 60}}\n  longest: {train: {lengths: 6..6}}\n"

@@ -12,7 +12,20 @@ from longreach.errors import BadInput, RunFailed
 from longreach.registry import nearest
 from longreach.version import __version__
 
-_VERBS = ("run", "eval", "predict", "inspect", "show", "report", "results", "list", "bench", "theory", "diagnose")
+_VERBS = (
+    "run",
+    "sweep",
+    "eval",
+    "predict",
+    "inspect",
+    "show",
+    "report",
+    "results",
+    "list",
+    "bench",
+    "theory",
+    "diagnose",
+)
 """Each is a file beside this one."""
 
 
@@ -32,7 +45,7 @@ def parser(only: str = "") -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Every expected failure is one line on stderr."""
+    """Every expected failure is one line on stderr, and so is every mistake in a file."""
     sys.path.insert(0, os.getcwd())  # so that `my_task.MyTask` beside a recipe can be named in it
     plain, settings = take_settings(sys.argv[1:] if arguments is None else arguments)
     args, rest = parser(only=plain[0] if plain else "").parse_known_args(plain)
@@ -45,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BadInput, RunFailed) as error:
         if os.environ.get("LONGREACH_DEBUG"):
             raise
-        say.print(f"longreach: {' '.join(str(error).split())}", markup=False, highlight=False, soft_wrap=True)
+        for line in error.lines if isinstance(error, BadInput) else [str(error)]:
+            say.print(f"longreach: {' '.join(line.split())}", markup=False, highlight=False, soft_wrap=True)
         return 2 if isinstance(error, BadInput) else 1
     except OSError as error:  # a full disk, a folder that cannot be written
         if os.environ.get("LONGREACH_DEBUG"):

@@ -1,13 +1,31 @@
 """Runs: recipes, folders, and what turns the one into the other."""
 
 from longreach.runs.check import check
-from longreach.runs.execute import Observer, choose_device, execute, execute_together, load_model
+from longreach.runs.execute import (
+    Observer,
+    choose_device,
+    execute,
+    execute_together,
+    load_model,
+    refuse_other_config,
+)
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
+from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
 from longreach.runs.parts import runs_together, stack_key
-from longreach.runs.recipe import Recipe, RunConfig, find_recipe, load_recipe, parse_recipe, shipped_recipes
+from longreach.runs.recipe import (
+    Recipe,
+    RunConfig,
+    find_recipe,
+    load_recipe,
+    parse_recipe,
+    seeds_of,
+    shipped_recipes,
+    variant_settings,
+)
 from longreach.runs.tracking import check_trackers
 
 __all__ = [
+    "MEASURED_STEPS",
     "Observer",
     "Recipe",
     "RunConfig",
@@ -25,7 +43,11 @@ __all__ = [
     "load_model",
     "load_recipe",
     "parse_recipe",
+    "refuse_other_config",
     "runs_together",
+    "seconds_per_step",
+    "seeds_of",
     "shipped_recipes",
     "stack_key",
+    "variant_settings",
 ]

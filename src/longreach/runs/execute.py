@@ -93,7 +93,7 @@ def execute_together(
     for config, folder, info in zip(configs, folders, infos, strict=True):
         journal = Journal(folder.path, observer.say)
         if resume and (folder.path / "config.yaml").exists():
-            _refuse_other_config(folder, config)
+            refuse_other_config(folder, config)
             if folder.finished:
                 observer.say(f"{folder.path} is finished already")
                 continue
@@ -275,7 +275,8 @@ def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
     return float(judged.exact_with_ids.float().mean())
 
 
-def _refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
+def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
+    """A run goes on only as it was started."""
     stored, asked = to_plain(folder.config()), to_plain(config)
     for path, (old, new) in _differences(stored, asked).items():
         raise BadInput(f"{folder.path} was started with {path}={old}, now asked for {new}: choose another --out")

@@ -30,6 +30,9 @@ from longreach.version import PACKAGE, __version__
 
 T = TypeVar("T")
 
+_BEFORE_THE_START = ("run.json", "log.txt", "progress.json", "attempts.json")
+"""What a start that came to nothing, or a sweep, may have left in a folder: nothing is lost by starting there."""
+
 
 @dataclass(frozen=True)
 class RunInfo:
@@ -61,8 +64,7 @@ class RunFolder:
         return (self.path / "scores.json").exists()
 
     def create(self, config: RunConfig, info: RunInfo) -> None:
-        # a start that was killed at once may have left run.json, and nothing to lose
-        if self.path.exists() and any(path.name != "run.json" for path in self.path.glob("[!.]*")):
+        if self.path.exists() and any(path.name not in _BEFORE_THE_START for path in self.path.glob("[!.]*")):
             raise BadInput(f"{self.path} exists: add --resume to continue it, or choose another --out")
         try:
             self.path.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from longreach.config import build, merge, read_yaml
+from longreach.config import Plain, build, merge, read_yaml
 from longreach.errors import BadInput
 from longreach.evaluate import EvalConfig
 from longreach.model import ModelConfig, TransformerConfig
@@ -59,33 +59,51 @@ def parse_recipe(
     name: str, content: Mapping[str, Any], changes: Mapping[str, Any], only: Collection[str] | None = None
 ) -> Recipe:
     content = merge(content, {key: value for key, value in changes.items() if key in _HEAD})
-    seeds, first = content.get("seeds", 1), content.get("first_seed", 0)
-    if type(seeds) is not int or seeds < 1 or type(first) is not int or first < 0:
-        raise BadInput(f"{name}: seeds must be a number from 1 and first_seed one from 0, got {seeds!r} and {first!r}")
-    variants = content.get("variants", {"": {}})
-    if not isinstance(variants, Mapping) or not variants:
-        raise BadInput(f"{name}: variants must be a mapping from names to settings")
-    base = _with_names({key: value for key, value in content.items() if key not in _HEAD})
     overrides = {key: value for key, value in changes.items() if key not in _HEAD}
+    seeds = seeds_of(name, content)
+    _refuse_unknown_keys(overrides)
     built = {}
-    for key in (*base, *overrides):
-        if key not in {field.name for field in fields(RunConfig)}:
-            known = [*_HEAD, *(field.name for field in fields(RunConfig))]
-            raise BadInput(f"{key}: unknown key{nearest(str(key), known)}")
-    for variant, own in variants.items():
-        if not isinstance(own, Mapping | None):
-            raise BadInput(f"variants.{variant}: expected a mapping of settings, got {own!r}")
-        settings = merge(base, own or {})
+    for variant, settings in variant_settings(name, content).items():
         if only is None or variant in only:  # what is changed may not even exist in the others
             settings = merge(settings, overrides)
-        built[_check_name(str(variant))] = build(RunConfig, settings)
+        built[variant] = build(RunConfig, settings)
     return Recipe(
         name=name,
         title=str(content.get("title", name)),
         about=" ".join(str(content.get("about", "")).split()),
-        seeds=tuple(range(first, first + seeds)),
+        seeds=seeds,
         variants=built,
     )
+
+
+def seeds_of(name: str, content: Mapping[str, Any]) -> tuple[int, ...]:
+    """The numbers of a recipe's seeds."""
+    seeds, first = content.get("seeds", 1), content.get("first_seed", 0)
+    if type(seeds) is not int or seeds < 1 or type(first) is not int or first < 0:
+        raise BadInput(f"{name}: seeds must be a number from 1 and first_seed one from 0, got {seeds!r} and {first!r}")
+    return tuple(range(first, first + seeds))
+
+
+def variant_settings(name: str, content: Mapping[str, Any]) -> dict[str, Plain]:
+    """What each variant of a recipe says, not yet built; without variants there is one with an empty name."""
+    variants = content.get("variants", {"": {}})
+    if not isinstance(variants, Mapping) or not variants:
+        raise BadInput(f"{name}: variants must be a mapping from names to settings")
+    base = _with_names({key: value for key, value in content.items() if key not in _HEAD})
+    _refuse_unknown_keys(base)
+    found = {}
+    for variant, own in variants.items():
+        if not isinstance(own, Mapping | None):
+            raise BadInput(f"variants.{variant}: expected a mapping of settings, got {own!r}")
+        found[_check_name(str(variant))] = merge(base, own or {})
+    return found
+
+
+def _refuse_unknown_keys(settings: Mapping[str, Any]) -> None:
+    sections = [field.name for field in fields(RunConfig)]
+    for key in settings:
+        if key not in sections:
+            raise BadInput(f"{key}: unknown key{nearest(str(key), [*_HEAD, *sections])}")
 
 
 def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,179 @@
+"""`longreach sweep run|status FILE`: many runs, on one machine or on a cluster."""
+
+import argparse
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from longreach.cli.console import out, say
+from longreach.cli.run import INTERRUPTED
+from longreach.cli.sweep_table import count_states, duration, live_table, status_table, to_json
+from longreach.errors import BadInput
+from longreach.runs import choose_device
+from longreach.sweep import (
+    Backend,
+    LocalBackend,
+    Plan,
+    Resources,
+    Watcher,
+    check_plan,
+    drive,
+    estimate,
+    make_plan,
+    read_states,
+    sole_driver,
+)
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser("sweep", help="many runs, on one machine or a cluster", description=__doc__)
+    parts = parser.add_subparsers(metavar="WHAT", required=True)
+    start = parts.add_parser(
+        "run",
+        help="run what is left of a sweep",
+        description="Run what is left of a sweep: finished runs are never run again, begun ones go on.",
+    )
+    start.add_argument("--backend", choices=("local", "ray"), default="local", help="processes of this machine, or Ray")
+    start.add_argument(
+        "--address", help="of a Ray cluster, such as auto or HOST:6379 (default: a local one is started)"
+    )
+    start.add_argument(
+        "--workers", type=int, metavar="N", help="runs at a time (default: as many as there is room for)"
+    )
+    start.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes GPUs where there are any"
+    )
+    start.add_argument(
+        "--dry-run", action="store_true", help="check everything, tell how many runs and how long, run nothing"
+    )
+    start.add_argument("--retry-failed", action="store_true", help="try runs again that were given up")
+    start.set_defaults(verb=run, takes_settings=False)
+    look = parts.add_parser("status", help="how far a sweep is", description="How far a sweep is; it may be running.")
+    look.set_defaults(verb=status, takes_settings=False)
+    for part in (start, look):
+        part.add_argument("file", type=Path, help="a sweep file (docs/cluster.md)")
+        part.add_argument("--out", help="folder of the sweep (default: runs/NAME)")
+        part.add_argument("--json", action="store_true", help="print JSON, and no progress")
+
+
+def run(args: argparse.Namespace, settings: list[str]) -> int:
+    if args.address and args.backend != "ray":
+        raise BadInput("--address needs --backend ray")
+    if args.workers is not None and args.workers < 1:
+        raise BadInput(f"--workers must be at least 1, got {args.workers}")
+    folder = _folder(args)
+    plan = make_plan(args.file)
+    check_plan(plan, folder, (lambda done, total: None) if args.json else _tell_checks)
+    resources = _resources(plan.file.resources, args.device)
+    if args.dry_run:
+        return _dry_run(args, plan, folder, resources)
+    with (
+        sole_driver(folder),
+        closing(_backend(args, resources)) as backend,
+        _ask_to_stop() as asked,
+        live_table(plan, folder, quiet=args.json) as show,
+    ):
+        watcher = Watcher(say=_say, show=show, should_stop=lambda: bool(asked))
+        done = drive(plan, folder, backend, watcher, args.retry_failed)
+    if not done:
+        command = shlex.join(["longreach", *sys.argv[1:]])
+        _say(f"interrupted; everything is saved.  To go on:  {command}")
+        return INTERRUPTED
+    failed = _show_status(plan, folder, args.json)
+    return 1 if failed else 0
+
+
+def status(args: argparse.Namespace, settings: list[str]) -> int:
+    _show_status(make_plan(args.file), _folder(args), args.json)
+    return 0
+
+
+def _tell_checks(done: int, total: int) -> None:
+    """Checking takes about as long as making a model and a few samples; a large sweep has many to make."""
+    if done and done % 20 == 0:
+        _say(f"checked {done} of {total} configurations")
+
+
+def _folder(args: argparse.Namespace) -> Path:
+    if args.out and "://" in args.out:
+        raise BadInput(f"--out must be a folder that every machine sees, such as one on NFS; got {args.out}")
+    return Path(args.out) if args.out else Path("runs") / args.file.stem
+
+
+def _resources(asked: Resources, device: str) -> Resources:
+    if device == "cpu":
+        return replace(asked, gpus=0.0)
+    if device == "cuda":
+        return replace(asked, gpus=asked.gpus or 1.0)
+    return asked
+
+
+def _backend(args: argparse.Namespace, resources: Resources) -> Backend:
+    if args.backend == "local":
+        return LocalBackend(resources, args.workers)
+    from longreach.sweep.backends.ray import RayBackend  # Ray is an extra
+
+    return RayBackend(resources, args.address, args.workers)
+
+
+def _dry_run(args: argparse.Namespace, plan: Plan, folder: Path, resources: Resources) -> int:
+    states = read_states(plan, folder)
+    guess = estimate(plan, folder, choose_device("cpu" if resources.gpus == 0 else args.device))
+    workers = args.workers
+    if args.backend == "local":
+        workers = len(LocalBackend(resources, args.workers).devices)
+    counts = count_states(states)
+    if args.json:
+        facts = {"seconds": guess.seconds, "basis": guess.basis, "workers": workers}
+        print(json.dumps({**to_json(plan, folder, states), "estimate": facts}))
+        return 0
+    for state in states:
+        out.print(f"{state.state:9} {state.name}", markup=False, highlight=False, soft_wrap=True)
+    left = len(states) - counts["finished"]
+    out.print(f"{len(states)} runs, {counts['finished']} finished, {left} to do", highlight=False)
+    if left:
+        shared = f", {duration(guess.seconds / workers)} by {workers} at a time" if workers else ""
+        out.print(f"about {duration(guess.seconds)} one after the other{shared}", highlight=False)
+        out.print(f"based on {guess.basis}", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _show_status(plan: Plan, folder: Path, as_json: bool) -> int:
+    """Print where every run stands; the answer is the number that failed."""
+    states = read_states(plan, folder)
+    if as_json:
+        print(json.dumps(to_json(plan, folder, states)))
+    else:
+        out.print(status_table(plan, states))
+        if count_states(states)["finished"]:
+            out.print(f"longreach report {folder}", markup=False, highlight=False, soft_wrap=True)
+    return count_states(states)["failed"]
+
+
+@contextmanager
+def _ask_to_stop() -> Iterator[list[int]]:
+    """Ctrl-C lets every run save; a second one ends them at once."""
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        _say("stopping: every run saves first (once more to stop at once)")
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(line: str) -> None:
+    say.print(line, markup=False, highlight=False, soft_wrap=True)

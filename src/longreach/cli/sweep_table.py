@@ -1,0 +1,105 @@
+"""The table of a sweep: every run with its progress."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from longreach.cli.console import say
+from longreach.sweep import Attempts, Plan, RunState, read_states
+
+_STYLES = {"finished": "green", "running": "cyan", "failed": "red", "waiting": "dim"}
+_ROWS = 30
+"""Of the live table: what runs and what failed comes first."""
+
+
+def count_states(states: Sequence[RunState]) -> Counter[str]:
+    return Counter(state.state for state in states)
+
+
+def status_table(plan: Plan, states: Sequence[RunState]) -> Table:
+    counts = count_states(states)
+    summary = ", ".join(f"{counts[name]} {name}" for name in _STYLES if counts[name])
+    table = Table(title=escape(plan.file.title), caption=f"{len(states)} runs: {summary}")
+    for column in ("run", "state", "progress", "failures"):
+        table.add_column(column, overflow="fold")
+    for state in states:
+        attempts = state.attempts if state.state != "finished" else Attempts()
+        failures = f"{attempts.failures}: {attempts.reason}" if attempts.failures else ""
+        label = Text(state.state, style=_STYLES[state.state])
+        table.add_row(escape(state.name), label, escape(_progress(state)), escape(failures))
+    return table
+
+
+def _progress(state: RunState) -> str:
+    """Also of a run that waits: it will go on from about there."""
+    progress = state.progress
+    if progress is None or state.state == "finished" or progress.phase == "done":
+        return ""
+    return f"{progress.phase} {progress.done}/{progress.total} {progress.note}"
+
+
+@contextmanager
+def live_table(plan: Plan, folder: Path, quiet: bool) -> Iterator[Callable[[], None]]:
+    """A function that draws the table anew; where there is no terminal, it draws nothing.  Looking at thousands of
+    folders takes a while: a tenth of the time may go into it."""
+    if quiet or not say.is_terminal:
+        yield lambda: None
+        return
+
+    def draw() -> Group:
+        states = read_states(plan, folder)
+        urgent = sorted(states, key=lambda state: ("running", "failed", "waiting", "finished").index(state.state))
+        done = sum(state.state == "finished" for state in states)
+        bar = ProgressBar(total=len(states), completed=done, width=60)
+        more = f"{len(states)} runs, {done} finished; `longreach sweep status` shows all"
+        return Group(status_table(plan, urgent[:_ROWS]), bar, Text(more if len(states) > _ROWS else ""))
+
+    rest_until = 0.0
+    with Live(draw(), console=say, auto_refresh=False, transient=True) as live:
+
+        def show() -> None:
+            nonlocal rest_until
+            start = time.monotonic()
+            if start >= rest_until:
+                live.update(draw(), refresh=True)
+                rest_until = time.monotonic() + 9 * (time.monotonic() - start)
+
+        yield show
+
+
+def to_json(plan: Plan, folder: Path, states: Sequence[RunState]) -> dict[str, Any]:
+    counts = count_states(states)
+    return {
+        "title": plan.file.title,
+        "folder": str(folder),
+        "counts": {name: counts[name] for name in _STYLES},
+        "runs": [
+            {
+                "name": state.name,
+                "state": state.state,
+                "failures": state.attempts.failures,
+                "reason": state.attempts.reason,
+                "progress": None if state.progress is None else asdict(state.progress),
+            }
+            for state in states
+        ],
+    }
+
+
+def duration(seconds: float) -> str:
+    """1.5 h, 12 min, 40 s."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

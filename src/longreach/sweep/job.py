@@ -1,0 +1,81 @@
+"""One job in a process of its own, so that its end, however bad, is the end of nothing else.
+
+It gets its order as a line on stdin, and stops politely when stdin ends: on request, or because whoever started it is
+no more.  So a sweep that was killed leaves nothing running that writes into its folders.
+"""
+
+import json
+import os
+import signal
+import socket
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from longreach.config import build
+from longreach.errors import BadInput, RunFailed
+from longreach.runs import RunConfig, RunFolder, choose_device, execute_together, gather_info
+from longreach.sweep.lock import wait_for_lock
+from longreach.sweep.order import Order
+from longreach.sweep.progress import Recorder
+
+STOPPED = 130
+"""The exit code of a job that was asked to stop: everything is saved."""
+LOCK = ".job.lock"
+"""Held by the process that works on a run folder."""
+
+
+def main() -> int:
+    print(f"process {os.getpid()} on {socket.gethostname()}", flush=True)
+    order = Order(**json.loads(_read_line()))
+    stop = threading.Event()
+    threading.Thread(target=_wait_for_the_end, args=(stop,), daemon=True).start()
+
+    def ask_to_stop(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, ask_to_stop)
+    signal.signal(signal.SIGINT, ask_to_stop)
+    try:
+        return _work(order, stop)
+    except (BadInput, RunFailed) as error:
+        print(f"longreach: {' '.join(str(error).split())}", flush=True)
+        return 2 if isinstance(error, BadInput) else 1
+
+
+def _work(order: Order, stop: threading.Event) -> int:
+    torch.set_num_threads(order.threads)
+    folders = [RunFolder(Path(path)) for path in order.folders]
+    with ExitStack() as locks:
+        for folder in folders:
+            # an earlier process that has lost its sweep may still be saving
+            if not locks.enter_context(wait_for_lock(folder.path / LOCK, stop.is_set)):
+                return STOPPED
+        recorder = Recorder(folders[0].path)
+        device = choose_device(order.device)
+        names = ["/".join(filter(None, (order.variant, f"seed-{seed}"))) for seed in order.seeds]
+        stack = names if len(names) > 1 else []
+        infos = [gather_info(order.recipe, order.title, order.variant, seed, device, stack) for seed in order.seeds]
+        config = build(RunConfig, order.config)
+        if not execute_together([config] * len(folders), folders, infos, device, True, recorder.observer(stop.is_set)):
+            print("stopped; everything is saved", flush=True)
+            return STOPPED
+        recorder.finish()
+    return 0
+
+
+def _read_line() -> bytes:
+    """Unbuffered: a thread that sits in a buffered read of stdin cannot be left behind at the end of a process."""
+    line = b""
+    while not line.endswith(b"\n") and (more := os.read(0, 65536)):
+        line += more
+    return line
+
+
+def _wait_for_the_end(stop: threading.Event) -> None:
+    while os.read(0, 1):
+        pass
+    stop.set()

@@ -1,0 +1,72 @@
+"""A job's process, as its starter holds it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from longreach.sweep.job import STOPPED
+from longreach.sweep.order import Order
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended.  Whether its runs are finished is for their folders to say."""
+
+    stopped: bool
+    reason: str
+    """Of a failure, in one line; empty where there was none."""
+
+
+class JobProcess:
+    def __init__(self, order: Order, environment: Mapping[str, str] | None = None, folder: str | None = None) -> None:
+        """`folder` is where classes of the user's are found; the environment is added to ours."""
+        order.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = order.log
+        with order.log.open("ab") as log:
+            self.log_start = log.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "longreach.sweep"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                cwd=folder if folder and Path(folder).is_dir() else None,
+                start_new_session=True,  # a Ctrl-C is meant for the sweep, which then asks its jobs to stop
+            )
+        assert self.process.stdin is not None
+        self.stdin = self.process.stdin
+        with suppress(BrokenPipeError):  # it ended at once: its outcome says why
+            self.stdin.write(order.to_json().encode() + b"\n")
+            self.stdin.flush()
+
+    def stop(self) -> None:
+        """Politely: the current step ends and everything is saved."""
+        with suppress(BrokenPipeError):  # it has ended already
+            self.stdin.close()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def outcome(self, seconds: float = 0.0) -> Outcome | None:
+        """Once it has ended; None if it has not within so many seconds."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        self.stop()
+        return Outcome(code == STOPPED, "" if code in (0, STOPPED) else self._reason(code))
+
+    def _reason(self, code: int) -> str:
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        with self.log.open("rb") as log:
+            log.seek(max(self.log_start, log.seek(0, os.SEEK_END) - 4096))
+            lines = log.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return last.removeprefix("longreach: ") or f"ended with code {code} and said nothing"

@@ -1,0 +1,83 @@
+"""What is done, what runs, what failed: read from the run folders, never kept anywhere else.
+
+A run that failed has `attempts.json` beside its log.  Failures are counted only as long as a run gets no further: one
+that loses its machine ten times but saves a checkpoint in between is not a run that does not work.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from longreach.files import write_atomically
+from longreach.runs import RunFolder
+from longreach.sweep.job import LOCK
+from longreach.sweep.lock import is_locked
+from longreach.sweep.plan import Job, Plan
+from longreach.sweep.progress import Progress, read_progress
+from longreach.train import list_checkpoints
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """The failures of a run since it last got further."""
+
+    failures: int = 0
+    step: int = 0
+    """Of its newest checkpoint at the last failure."""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class RunState:
+    name: str
+    state: Literal["finished", "running", "failed", "waiting"]
+    attempts: Attempts
+    progress: Progress | None
+
+
+def read_attempts(folder: RunFolder) -> Attempts:
+    try:
+        return Attempts(**json.loads((folder.path / "attempts.json").read_text()))
+    except FileNotFoundError:
+        return Attempts()
+
+
+def note_failure(folder: RunFolder, reason: str) -> Attempts:
+    before = read_attempts(folder)
+    step = max((checkpoint.step for checkpoint in list_checkpoints(folder.checkpoints)), default=0)
+    failures = 1 if step > before.step else before.failures + 1
+    now = Attempts(failures, step, reason)
+    folder.path.mkdir(parents=True, exist_ok=True)  # a job may be lost before it has made its folder
+    write_atomically(folder.path / "attempts.json", (json.dumps(asdict(now), indent=1) + "\n").encode())
+    return now
+
+
+def forget_failures(folder: RunFolder) -> None:
+    (folder.path / "attempts.json").unlink(missing_ok=True)
+
+
+def given_up(job: Job, out: Path, retries: int) -> bool:
+    """Whether each of its runs is finished or has failed too often."""
+    return all(folder.finished or read_attempts(folder).failures > retries for folder in job.folders(out))
+
+
+def read_states(plan: Plan, out: Path) -> list[RunState]:
+    return [state for job in plan.jobs for state in _states_of(job, out, plan.file.retries)]
+
+
+def _states_of(job: Job, out: Path, retries: int) -> list[RunState]:
+    folders = job.folders(out)
+    progress = read_progress(folders[0].path)  # a stack is one computation
+    states = []
+    for name, folder in zip(job.names, folders, strict=True):
+        attempts = read_attempts(folder)
+        state: Literal["finished", "running", "failed", "waiting"] = "waiting"
+        if folder.finished:
+            state = "finished"
+        elif is_locked(folder.path / LOCK):
+            state = "running"
+        elif attempts.failures > retries:
+            state = "failed"
+        states.append(RunState(name, state, attempts, progress))
+    return states
