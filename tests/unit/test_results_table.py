@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_and_ends_is_noticed(tmp_path):
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2050, "loss": 0.1}\n{"step": 2')  # a line that a crash has cut
     assert state()["step"] == 2050
-    (folder / "failure.txt").write_text("the loss became nan at step 2051\nTraceback: ...\n")
+    (folder / "attempts.json").write_text('{"failures": 1, "step": 0, "reason": "the loss became nan at step 2051"}')
     assert state() == {"state": "failed", "step": 2050, "problem": "the loss became nan at step 2051"}
     write_scores(folder, 0, 0)
     assert state()["state"] == "finished"

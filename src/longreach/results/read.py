@@ -39,9 +39,8 @@ def read_run(folder: Path) -> dict[str, Any]:
             row["scores"] = _cells(folder / "scores.json")
             return row
         row["step"] = _last_step(folder / "metrics.jsonl")
-        if (folder / "failure.txt").exists():
-            lines = (folder / "failure.txt").read_text(errors="replace").strip().splitlines()
-            row |= {"state": "failed", "problem": lines[0] if lines else "failed"}
+        if (folder / "attempts.json").exists():  # of a sweep
+            row |= {"state": "failed", "problem": _reason(folder / "attempts.json")}
     except (BadInput, OSError) as error:
         row |= {"state": "damaged", "problem": str(error)}
     return row
@@ -61,6 +60,13 @@ def _origin(path: Path) -> dict[str, Any]:
     try:
         origin = json.loads(path.read_text())
         return {"recipe": str(origin["recipe"]), "variant": str(origin["variant"]), "seed": int(origin["seed"])}
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
+
+
+def _reason(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_text())["reason"])
     except (ValueError, TypeError, KeyError) as error:
         raise BadInput(f"{path} is damaged: {error}") from error
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from longreach.errors import BadInput
 
-_OF_EVERY_RUN = ("config.yaml", "run.json", "scores.json", "failure.txt")
+_OF_EVERY_RUN = ("config.yaml", "run.json", "scores.json", "attempts.json")
 _INSIDE_A_RUN = ("checkpoints", "tensorboard", "wandb")
 """Folders with many files and no runs."""
 
