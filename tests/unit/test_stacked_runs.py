@@ -133,13 +133,14 @@ def test_runs_that_differ_in_rate_ids_and_lengths_are_stacked_as_if_alone(tmp_pa
         "variants:\n  counting: {}\n  slow: {train: {optimizer: {lr: 0.001}}}\n"
         "  coupled: {ids: {name: coupled, max_id: 60}}\n  longest: {train: {lengths: 6..6}}\n"
         "  wider: {train: {lengths: 1..7}}\n  two layers: {model: {layers: 2}}\n"
+        "  shaw: {model: {encoding: shaw}}\n  slow shaw: {model: {encoding: shaw}, train: {optimizer: {lr: 0.001}}}\n"
     )
     for out, stack in (("together", "8"), ("alone", "1")):
         assert (
             main(["run", str(recipe), "--stack", stack, "--out", str(tmp_path / out), "--device", "cpu", "--json"]) == 0
         )
     names = ["counting", "slow", "coupled", "longest"]
-    for name in [*names, "wider", "two layers"]:
+    for name in [*names, "wider", "two layers", "shaw", "slow shaw"]:
         mine, theirs = (RunFolder(tmp_path / out / name / "seed-0") for out in ("together", "alone"))
         assert mine.info().stack == ([f"{one}/seed-0" for one in names] if name in names else [])
         assert mine.config() == theirs.config()

@@ -223,7 +223,6 @@ class _ByHand:
     ("changes", "together"),
     [
         ({}, 8),
-        ({"model": {"name": "recurrent", "width": 16}}, 1),  # cannot be stacked
         ({"train": {"lengths": "1..6", "batch_size": 1 << 20}}, 2),
         ({"train": {"lengths": "1..6", "batch_size": 1 << 30}}, 1),
     ],

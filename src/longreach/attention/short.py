@@ -170,7 +170,7 @@ def short_attention(qkv: Tensor, cos: Tensor | None, sin: Tensor | None, growth:
 
     `cos` and `sin` [b, t, d/2] turn queries and keys; `growth` [b or 1, h, t] multiplies the scores of each query.
     """
-    qkv = qkv.contiguous()
+    qkv, cos, sin, growth = _in_rows(qkv, cos, sin, growth)
     b, t, w3 = qkv.shape
     mixed = qkv.new_empty(b, t, w3 // 3)
     with _on_its_device(qkv):
@@ -182,7 +182,7 @@ def short_attention(qkv: Tensor, cos: Tensor | None, sin: Tensor | None, growth:
 def _short_attention_backward(
     d_mixed: Tensor, qkv: Tensor, cos: Tensor | None, sin: Tensor | None, growth: Tensor | None, heads: int
 ) -> tuple[Tensor, Tensor]:
-    qkv = qkv.contiguous()
+    qkv, cos, sin, growth = _in_rows(qkv, cos, sin, growth)
     b, t, _ = qkv.shape
     d_qkv = torch.empty_like(qkv)
     d_growth = qkv.new_empty((b, heads, t) if growth is not None else 0, dtype=torch.float32)
@@ -190,6 +190,12 @@ def _short_attention_backward(
     with _on_its_device(qkv):
         _backward[(b * heads,)](qkv, cos, sin, growth, d_mixed.contiguous(), d_qkv, d_growth, **sizes)
     return d_qkv, d_growth
+
+
+def _in_rows(qkv: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """As the kernels index them; as a rule they lie so already."""
+    cos, sin, growth = (None if tensor is None else tensor.contiguous() for tensor in others)
+    return qkv.contiguous(), cos, sin, growth
 
 
 def _on_its_device(tensor: Tensor) -> AbstractContextManager[object]:

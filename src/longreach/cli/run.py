@@ -21,6 +21,7 @@ from longreach.report import THRESHOLDS, load_results, score_table, write_report
 from longreach.runs import (
     Recipe,
     RunFolder,
+    can_stack,
     check,
     check_trackers,
     choose_device,
@@ -153,7 +154,7 @@ def _plan(
             path = one.below(folder).path
             if path.exists() and not resume:
                 raise BadInput(f"{path} exists: add --resume to continue it, or choose another --out")
-        together = stack or runs_together(config, device)
+        together = (stack or runs_together(config, device)) if can_stack(config) else 1
         key = stack_key(config) if together > 1 else variant
         alike.setdefault(key, []).extend(runs)
         most[key] = together

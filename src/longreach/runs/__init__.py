@@ -11,7 +11,7 @@ from longreach.runs.execute import (
 )
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
-from longreach.runs.parts import runs_together, stack_key
+from longreach.runs.parts import can_stack, runs_together, stack_key
 from longreach.runs.recipe import (
     Recipe,
     RunConfig,
@@ -31,6 +31,7 @@ __all__ = [
     "RunConfig",
     "RunFolder",
     "RunInfo",
+    "can_stack",
     "check",
     "check_trackers",
     "choose_device",

@@ -44,6 +44,15 @@ def stack_key(config: RunConfig) -> str:
     return repr((*settings, rows, weights))
 
 
+def can_stack(config: RunConfig) -> bool:
+    """Whether every part of the model knows of stacks."""
+    try:
+        check_stackable(new_model(config, seed=0, device="cpu"))
+    except BadInput:
+        return False
+    return True
+
+
 def common_training(configs: Sequence[RunConfig]) -> tuple[TrainConfig, list[float] | None]:
     """How runs with the same key are trained: at the largest of their rates, and the others' as shares of it."""
     first, rates = configs[0].train, [config.train.optimizer.lr for config in configs]
@@ -65,10 +74,6 @@ def runs_together(config: RunConfig, device: str) -> int:
     """How many runs like this one are best trained as one: on a GPU so many that a step is worth launching, and few
     enough to fit; on a CPU, which one model keeps busy, one."""
     if torch.device(device).type != "cuda":
-        return 1
-    try:
-        check_stackable(new_model(config, seed=0, device="cpu"))
-    except BadInput:
         return 1
     longest = max(legal_lengths(config.task, config.train.lengths))
     states = config.train.batch_size * config.task.max_tokens(longest) * config.model.width * config.model.depth
