@@ -119,3 +119,11 @@ def test_odd_head_sizes_are_refused():
         build_model(TransformerConfig(layers=1, width=12, heads=2), 5, 0, level_sizes=(0, 0))
     with pytest.raises(BadInput, match="does not split into sines"):
         _model(SinusoidalConfig(), levels=3)
+
+
+@pytest.mark.parametrize("pairs", [4, 3])
+def test_the_gradient_of_a_rotation(pairs):
+    """Turned back; dimensions beyond the pairs pass through."""
+    x = torch.randn(2, 2, 3, 8, dtype=torch.float64, requires_grad=True)
+    angles = torch.randn(2, 1, 3, pairs, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda x: rotate(x, (2 * angles.cos(), 2 * angles.sin())), x)

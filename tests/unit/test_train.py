@@ -23,7 +23,7 @@ from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import make_card
 from longreach.runs import check, runs_together
 from longreach.train import Hooks, PrimeConfig, TrainingStream, build_optimizer, legal_lengths, train
-from longreach.train.optimizer import learning_rate
+from longreach.train.optimizer import clip_each, learning_rate
 from longreach.train.step import Stepper
 
 
@@ -232,3 +232,15 @@ def test_how_many_runs_a_gpu_trains_as_one(changes, together):
     config = build(RunConfig, {**base, **changes})
     assert runs_together(config, "cuda") == together
     assert runs_together(config, "cpu") == 1
+
+
+@pytest.mark.parametrize("most", [0.1, 1e3, math.inf])
+def test_clipping_is_torchs(most):
+    weights = [[torch.nn.Parameter(torch.zeros(3, 2)), torch.nn.Parameter(torch.zeros(4))] for _ in range(2)]
+    for one in weights:
+        for parameter in one:
+            parameter.grad = torch.arange(1.0, 1 + parameter.numel()).view(parameter.shape)
+    norm = clip_each(weights[0], most, 1)
+    assert torch.equal(norm[0], torch.nn.utils.clip_grad_norm_(weights[1], most))
+    for found, wanted in zip(*weights, strict=True):
+        torch.testing.assert_close(found.grad, wanted.grad)
