@@ -28,7 +28,7 @@ from longreach.runs import (
     load_recipe,
     seeds_together,
 )
-from longreach.train import OptimizerConfig, TrainConfig
+from longreach.train import OptimizerConfig, TrainConfig, ask_for_repeatable_products
 
 INTERRUPTED = 130
 
@@ -64,6 +64,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     only = None if args.only is None else _names(args.only)
     track = [] if args.track is None else _names(args.track)
     recipe = load_recipe(args.recipe, recipe_changes(settings), only)
+    if any(config.train.deterministic for config in recipe.variants.values()):
+        ask_for_repeatable_products(args.device)  # before the device is looked at
     device = choose_device(args.device)
     if args.threads < 0:
         raise BadInput(f"--threads must not be negative, got {args.threads}")

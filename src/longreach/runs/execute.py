@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import cells, evaluate, judge, make_card, total_samples
 from longreach.model import Model, member_state, stack_models
 from longreach.runs.check import check
+from longreach.runs.failures import naming_lack_of_memory
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.journal import Journal
 from longreach.runs.parts import new_model, training_data
@@ -23,6 +25,7 @@ from longreach.train import (
     Checkpoint,
     Hooks,
     build_optimizer,
+    deterministic_kernels,
     legal_lengths,
     list_checkpoints,
     load_checkpoint,
@@ -35,6 +38,8 @@ from longreach.train import (
 )
 
 _VALIDATION_SAMPLES = 256
+_TRAINING_WITH_LESS = "a greater train.accumulate, train.recompute and a smaller --stack need less"
+_TESTING_WITH_LESS = "a smaller evaluate.batch_tokens needs less"
 
 
 @dataclass(frozen=True)
@@ -110,10 +115,17 @@ def execute_together(
         for run in todo:
             closing.enter_context(run.journal)
             closing.enter_context(run.tracker)
-        if not _train(config, todo, device, observer, failures):
+        closing.enter_context(deterministic_kernels(config.train.deterministic, device))
+        with naming_lack_of_memory(_TRAINING_WITH_LESS, partial(_last_good, todo[0].folder)):
+            done = _train(config, todo, device, observer, failures)
+        if not done:
             return _interrupted(todo)
         for run in todo:
-            if run.seed not in failures and not _test(config, run, device, observer):
+            if run.seed in failures:
+                continue
+            with naming_lack_of_memory(_TESTING_WITH_LESS, partial(_last_good, run.folder)):
+                done = _test(config, run, device, observer)
+            if not done:
                 return _interrupted([run])
     if failures:
         raise RunFailed("; ".join(failures.values()))
@@ -192,7 +204,7 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
             journal.note("checkpoint", step=done, score=score)
 
         def give_up(reason: str) -> None:
-            failures[seed] = f"{folder.path}: {reason}; {_last_good(folder)}"
+            failures[seed] = f"{folder.path}: {reason}; {_last_good(folder)}; try a lower train.optimizer.lr"
             journal.note("gave up", "error", message=failures[seed])
             tracker.finish(done=False)
             if len(runs) == 1:
@@ -290,7 +302,7 @@ def _differences(old: object, new: object, path: str = "") -> dict[str, tuple[ob
 def _last_good(folder: RunFolder) -> str:
     checkpoints = list_checkpoints(folder.checkpoints)
     if not checkpoints:
-        return "no checkpoint had been saved before; try a lower train.optimizer.lr"
+        return "no checkpoint had been saved before"
     return f"the last good state is step {checkpoints[-1].step} in {folder.checkpoints}"
 
 

@@ -8,6 +8,7 @@ from longreach.train.checkpoint import (
     prune,
     save_checkpoint,
 )
+from longreach.train.deterministic import ask_for_repeatable_products, deterministic_kernels
 from longreach.train.loop import Hooks, TrainConfig, train
 from longreach.train.optimizer import OptimizerConfig, build_optimizer
 from longreach.train.stack import stack_state, take_member
@@ -20,7 +21,9 @@ __all__ = [
     "PrimeConfig",
     "TrainConfig",
     "TrainingStream",
+    "ask_for_repeatable_products",
     "build_optimizer",
+    "deterministic_kernels",
     "legal_lengths",
     "list_checkpoints",
     "load_checkpoint",

@@ -48,6 +48,9 @@ class TrainConfig:
     """Newest checkpoints kept, besides the best in distribution."""
     graph: bool = True
     """On a GPU: record a step once as a CUDA graph and replay it, which is much faster for small models."""
+    deterministic: bool = False
+    """On a GPU: use only kernels that give the same bits every time, so that a resumed run is exactly the undisturbed
+    one; slower.  A CPU does so anyway."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     """The losses."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
