@@ -101,7 +101,7 @@ def find_damage(path: Path) -> str | None:
 
 
 def prune(folder: Path, keep_last: int) -> None:
-    """Keep the newest few and the best in distribution (the latest among equals)."""
+    """Keep the newest few and the best in distribution (the latest among equals), and nothing half-written."""
     checkpoints = list_checkpoints(folder)
     scored = [checkpoint for checkpoint in checkpoints if checkpoint.score is not None]
     best = max(scored, key=lambda c: (c.score, c.step), default=None)
@@ -110,6 +110,8 @@ def prune(folder: Path, keep_last: int) -> None:
             # the record goes first: a checkpoint without a record does not count
             checkpoint.path.with_suffix(".json").unlink(missing_ok=True)
             checkpoint.path.unlink(missing_ok=True)
+    for part in folder.glob(".step-*.part"):  # of a save that was killed
+        part.unlink(missing_ok=True)
 
 
 def _read_record(path: Path) -> tuple[Checkpoint, str]:
