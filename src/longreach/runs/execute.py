@@ -13,9 +13,11 @@ from longreach.config import to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import cells, evaluate, judge, make_card, total_samples
 from longreach.model import Model, member_state, stack_models
+from longreach.ranks import ALONE, Ranks, processes
 from longreach.runs.check import check
 from longreach.runs.failures import naming_lack_of_memory
 from longreach.runs.folder import RunFolder, RunInfo
+from longreach.runs.follow import FINISHED, follow
 from longreach.runs.journal import Journal
 from longreach.runs.parts import new_model, training_data
 from longreach.runs.recipe import RunConfig
@@ -24,6 +26,8 @@ from longreach.seeding import stream
 from longreach.train import (
     Checkpoint,
     Hooks,
+    Parallel,
+    Shared,
     build_optimizer,
     deterministic_kernels,
     legal_lengths,
@@ -86,13 +90,23 @@ def execute_together(
     resume: bool = False,
     observer: Observer | None = None,
     track: Sequence[str] = (),
+    ranks: Ranks = ALONE,
+    parallel: Parallel = "ddp",
 ) -> bool:
     """Train several seeds as one stack and test them one by one, each in its folder; False if interrupted.
 
-    `track` names where they can be watched besides TensorBoard: wandb, trackio.
+    `track` names where they can be watched besides TensorBoard: wandb, trackio.  Several `ranks` train one seed; only
+    the first of them writes, measures and tests.
     """
     observer = observer or Observer()
     check_trackers(track, together=len(folders))
+    if ranks.count > 1 and len(folders) > 1:
+        raise BadInput(f"{ranks.count} processes train one seed at a time: leave out --stack")
+    if ranks.count != processes():
+        raise BadInput(f"started as one of {processes()} processes, which `longreach run` alone can make one run of")
+    if not ranks.first:
+        with deterministic_kernels(config.train.deterministic, device):
+            return follow(config, folders[0], infos[0].seed, device, ranks, parallel, observer.should_stop)
     todo = []
     for folder, info in zip(folders, infos, strict=True):
         journal = Journal(folder.path, observer.say)
@@ -109,6 +123,7 @@ def execute_together(
         model = new_model(config, info.seed, device)
         todo.append(_Run(folder, info.seed, model, journal, Trackers(track, config, folder, info)))
     if not todo:
+        ranks.hear(FINISHED)
         return True
     failures: dict[int, str] = {}
     with ExitStack() as closing:
@@ -117,7 +132,7 @@ def execute_together(
             closing.enter_context(run.tracker)
         closing.enter_context(deterministic_kernels(config.train.deterministic, device))
         with naming_lack_of_memory(_TRAINING_WITH_LESS, partial(_last_good, todo[0].folder)):
-            done = _train(config, todo, device, observer, failures)
+            done = _train(config, todo, device, observer, failures, ranks, parallel)
         if not done:
             return _interrupted(todo)
         for run in todo:
@@ -125,6 +140,7 @@ def execute_together(
                 continue
             with naming_lack_of_memory(_TESTING_WITH_LESS, partial(_last_good, run.folder)):
                 done = _test(config, run, device, observer)
+            ranks.hear(done)
             if not done:
                 return _interrupted([run])
     if failures:
@@ -148,23 +164,35 @@ def _interrupted(runs: list[_Run]) -> bool:
     return False
 
 
-def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer, failures: dict[int, str]) -> bool:
+def _train(
+    config: RunConfig,
+    runs: list[_Run],
+    device: str,
+    observer: Observer,
+    failures: dict[int, str],
+    ranks: Ranks,
+    parallel: Parallel,
+) -> bool:
     starts = [newest_intact(run.folder.checkpoints, warn=run.journal.warn) for run in runs]
     steps = [0 if start is None else start.step for start in starts]
     if len(set(steps)) > 1:
         runs[0].journal.warn("the seeds stopped at different steps: they go on one after the other")
-        return all(_train(config, [run], device, observer, failures) for run in runs)
-    optimizers = [build_optimizer(config.train.optimizer, run.model) for run in runs]
+        return all(_train(config, [run], device, observer, failures, ranks, parallel) for run in runs)
+    optimizers: list[torch.optim.Optimizer] = [build_optimizer(config.train.optimizer, run.model) for run in runs]
     step = steps[0]
-    for run, start, optimizer in zip(runs, starts, optimizers, strict=True):
+    for run, start, own in zip(runs, starts, optimizers, strict=True):
         if start is not None:
-            load_checkpoint(start, run.model, optimizer)
+            load_checkpoint(start, run.model, own)
             run.journal.tell("resumed", f"resuming {run.folder.path} at step {step}", step=step)
         run.folder.forget_after(step)
         run.tracker.forget_after(step)
+    ranks.hear(step)
     if step >= config.train.steps:
         return True
-    model, optimizer = runs[0].model, optimizers[0]
+    model, optimizer, shared = runs[0].model, optimizers[0], None
+    if ranks.count > 1:
+        shared = Shared(parallel, ranks, device, config.train, model, optimizer)
+        model, optimizer = shared.model, shared.optimizer
     if len(runs) > 1:
         model = stack_models([run.model for run in runs])
         optimizer = build_optimizer(config.train.optimizer, model)
@@ -178,7 +206,9 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
     report(step, "")
 
     def refresh(number: int) -> None:
-        """Bring one of the models of a stack up to date."""
+        """Bring one of the models of a stack up to date, or the one that ranks have parts of."""
+        if shared is not None:
+            shared.refresh_model(runs[number].model)
         if len(runs) > 1:
             runs[number].model.load_state_dict(member_state(model, number))
 
@@ -193,15 +223,19 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
             refresh(number)
             score = _validate(config, member.eval(), seed, device)
             log(done, {"in_distribution_em": score})
+            ranks.wait()
             return score
 
         def save(done: int, score: float | None) -> None:
             refresh(number)
+            if shared is not None:
+                shared.refresh_state(optimizers[number])
             if len(runs) > 1:
                 take_member(optimizer, number, optimizers[number])
             save_checkpoint(folder.checkpoints, done, member, optimizers[number], score)
             prune(folder.checkpoints, config.train.keep_last)
             journal.note("checkpoint", step=done, score=score)
+            ranks.wait()
 
         def give_up(reason: str) -> None:
             failures[seed] = f"{folder.path}: {reason}; {_last_good(folder)}; try a lower train.optimizer.lr"
@@ -216,12 +250,13 @@ def _train(config: RunConfig, runs: list[_Run], device: str, observer: Observer,
             validate=validate,
             save=save,
             progress=lambda done, loss: report(done, f"loss {loss:.3g}"),
-            should_stop=observer.should_stop,
+            should_stop=lambda: ranks.any(observer.should_stop()),
             give_up=give_up,
         )
 
     every = [hooks(number) for number in range(len(runs))]
-    return train(model, optimizer, data, config.train, every, start_step=step, compiled=compiled)
+    loss = None if shared is None else shared.loss
+    return train(model, optimizer, data, config.train, every, step, compiled, ranks, loss)
 
 
 class _StopTesting(Exception):

@@ -44,8 +44,10 @@ class RunInfo:
     title: str = ""
     stack: list[int] = field(default_factory=list)
     """Seeds that were trained as one stack, its own among them; empty where it was trained alone."""
+    ranks: int = 1
+    """Processes that trained it together."""
     resumed: list[dict[str, Any]] = field(default_factory=list)
-    """Device, versions and commit of later starts, where they differ from the first."""
+    """Device, versions, commit and ranks of later starts, where they differ from the first."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class RunFolder:
     def note_resume(self, now: RunInfo) -> None:
         """Remember a start under other circumstances."""
         first = self.info()
-        facts = {"device": now.device, "versions": now.versions, "commit": now.commit}
+        facts = {"device": now.device, "versions": now.versions, "commit": now.commit, "ranks": now.ranks}
         known = [{name: getattr(first, name) for name in facts}, *first.resumed]
         if facts not in known:
             self._write_json("run.json", asdict(replace(first, resumed=[*first.resumed, facts])))
@@ -163,10 +165,12 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", str(path))]
 
 
-def gather_info(recipe: str, title: str, variant: str, seed: int, device: str, stack: Sequence[int] = ()) -> RunInfo:
+def gather_info(
+    recipe: str, title: str, variant: str, seed: int, device: str, stack: Sequence[int] = (), ranks: int = 1
+) -> RunInfo:
     """Of a run that starts now."""
     commit = commit_of_this_code()
-    return RunInfo(recipe, variant, seed, _device_name(device), _versions(), commit, title, list(stack))
+    return RunInfo(recipe, variant, seed, _device_name(device), _versions(), commit, title, list(stack), ranks)
 
 
 def _versions() -> dict[str, str]:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+from torch import nn
 
 from longreach.errors import RunFailed
 from longreach.model import Model
 from longreach.objective import ObjectiveConfig
+from longreach.ranks import ALONE, Ranks
 from longreach.spans import Span
 from longreach.train.optimizer import OptimizerConfig, learning_rate
 from longreach.train.step import Stepper
@@ -87,11 +89,14 @@ def train(
     hooks: Hooks | Sequence[Hooks],
     start_step: int = 0,
     compiled: Model | None = None,
+    ranks: Ranks = ALONE,
+    loss: nn.Module | None = None,
 ) -> bool:
     """Train from `start_step` to the end; False if asked to stop before, with everything saved.
 
     A stack of models has hooks for each of them, of which the first tells progress and when to stop.  `compiled`, if
-    given, is the same model in the form that computes the loss.
+    given, is the same model in the form that computes the loss.  Several `ranks` call this together, with the `loss`
+    that they have in common; their hooks agree on when to stop.
     """
     every = [hooks] if isinstance(hooks, Hooks) else list(hooks)
     device_type = torch.device(data.device).type
@@ -112,6 +117,8 @@ def train(
         config.accumulate,
         bf16=config.precision == "bf16",
         record=config.graph,
+        ranks=ranks,
+        loss=loss,
     )
     for step in range(start_step, config.steps):
         unread.append(take_step(step))

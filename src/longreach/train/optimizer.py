@@ -57,6 +57,8 @@ def clip_each(parameters: list[nn.Parameter], most: float, models: int) -> Float
     """Scale the gradients of each of the stacked models down to a norm of at most `most`; the norms before."""
     if models == 1:
         norm: Tensor = torch.nn.utils.clip_grad_norm_(parameters, most)
+        if hasattr(norm, "full_tensor"):  # of weights of which every rank has a part
+            norm = norm.full_tensor()
         return norm[None]
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     # side by side first: a norm of its own for each of many small weights takes a GPU far longer
