@@ -1,7 +1,8 @@
 """Runs of several ranks, one after the other: `torchrun --nproc-per-node 2 together.py PLAN.json`.
 
-A plan is a list of {config, out, seed, kind, resume, stop: [rank, calls], die: [rank, calls]}: the given rank asks to stop, or
-dies, when it has been asked so many times.  What a run failed with is written beside its folder, one file per rank.
+A plan is a list of {config, out, seed, kind, resume, stop: [rank, calls], die: [rank, calls]}: the given rank asks to
+stop, or dies, when it has been asked so many times.  What a run failed with is written beside its folder, one file per
+rank.
 """
 
 import json
@@ -34,20 +35,20 @@ def work(ranks: Ranks, plan: dict) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    for plan in json.loads(Path(sys.argv[1]).read_text()):
-        note = Path(f"{plan['out']}.failed-{os.environ['RANK']}")
-        if "die" in plan:  # the last of a plan: it breaks the connection
-            try:
-                with join_ranks("cpu") as (ranks, _):
-                    work(ranks, plan)
-            except RunFailed as error:
-                note.write_text(str(error))
-            return
+    plans = json.loads(Path(sys.argv[1]).read_text())
+    try:
         with join_ranks("cpu") as (ranks, _):
-            try:
-                work(ranks, plan)
-            except RunFailed as error:
-                note.write_text(str(error))
+            for plan in plans:
+                try:
+                    work(ranks, plan)
+                except RunFailed as error:
+                    _note(plan, error)
+    except RunFailed as error:  # a rank is gone, and the connection with it: in the last of a plan
+        _note(plans[-1], error)
+
+
+def _note(plan: dict, error: RunFailed) -> None:
+    Path(f"{plan['out']}.failed-{os.environ['RANK']}").write_text(str(error))
 
 
 if __name__ == "__main__":

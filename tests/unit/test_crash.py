@@ -20,7 +20,7 @@ from longreach.api import (
     TransformerConfig,
 )
 from longreach.config import dump_yaml, to_plain
-from longreach.runs import RunFolder
+from longreach.runs import RunFolder, execute_together, gather_info
 from longreach.train import list_checkpoints
 
 SCRIPT = Path(__file__).parents[1] / "crashing.py"
@@ -63,7 +63,9 @@ def crash(out, path, kills, seeds):
 def compare(tmp_path, steps, kills, seeds):
     path = tmp_path / "config.yaml"
     path.write_text(dump_yaml(to_plain(config(steps))))
-    whole, killed = crash(tmp_path / "whole", path, 0, seeds), crash(tmp_path / "killed", path, kills, seeds)
+    whole = [RunFolder(tmp_path / "whole" / f"seed-{seed}") for seed in seeds]
+    execute_together(config(steps), whole, [gather_info("crash", "", "", seed, "cpu") for seed in seeds], "cpu")
+    killed = crash(tmp_path / "killed", path, kills, seeds)
     for one, other in zip(whole, killed, strict=True):
         assert end_of(one) == end_of(other)
         assert not list(other.checkpoints.glob(".*"))  # what a killed save leaves behind is cleared away

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from longreach.api import (
     Coupled,
     EvalConfig,
+    LearnedConfig,
     Lengths,
     ObjectiveConfig,
     OptimizerConfig,
@@ -25,12 +26,13 @@ from longreach.api import (
     RunConfig,
     Span,
     T5Config,
+    TableConfig,
     TrainConfig,
 )
 from longreach.cli.main import main
 from longreach.config import dump_yaml, to_plain
 from longreach.errors import BadInput
-from longreach.runs import Observer, RunFolder, load_model
+from longreach.runs import Observer, RunFolder, load_model, new_model
 from longreach.train import check_parallel, list_checkpoints
 
 SCRIPT = Path(__file__).parents[1] / "together.py"
@@ -55,10 +57,8 @@ RICH = replace(
     ids=Predicted(max_id=60),
     model=replace(
         SMALL,
-        encoding=T5Config(),
-        position_head=PointerConfig(),
-        dependency_head=True,
-        copy_head=True,
+        encoding=LearnedConfig(),
+        position_head=TableConfig(tied=True),
         tie_embeddings=True,
         loops=2,
     ),
@@ -66,10 +66,13 @@ RICH = replace(
         PLAIN.train, accumulate=2, recompute=True, objective=ObjectiveConfig(feed_predicted=0.5, feed_from=0.1)
     ),
 )
+HEADS = replace(  # single numbers among the weights, which cannot be split
+    RICH, model=replace(SMALL, encoding=T5Config(), position_head=PointerConfig(), dependency_head=True, copy_head=True)
+)
 SPOILT = replace(PLAIN, train=replace(PLAIN.train, optimizer=OptimizerConfig(lr=1e30, warmup=4, clip=0.0)))
 
 
-def torchrun(*arguments, timeout=150):
+def torchrun(*arguments, timeout=90):
     """Two processes; a deadlock fails instead of lasting."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -87,7 +90,7 @@ def torchrun(*arguments, timeout=150):
 def together(tmp_path_factory):
     """All runs of this file, since a start takes seconds: their folder."""
     place = tmp_path_factory.mktemp("together")
-    for name, config in (("plain", PLAIN), ("rich", RICH), ("spoilt", SPOILT)):
+    for name, config in (("plain", PLAIN), ("rich", RICH), ("heads", HEADS), ("spoilt", SPOILT)):
         (place / f"{name}.yaml").write_text(dump_yaml(to_plain(config)))
     asked = iter(range(1, 100))
     execute_in(place / "from-one", PLAIN, observer=Observer(should_stop=lambda: next(asked) == 4))
@@ -102,10 +105,11 @@ def together(tmp_path_factory):
         } | more
 
     plans = [
-        plan("plain", "ddp", "ddp"),
-        plan("plain", "fsdp", "fsdp"),
+        plan("plain", "plain-ddp", "ddp"),
+        plan("plain", "plain-fsdp", "fsdp"),
         plan("rich", "rich-ddp", "ddp"),
         plan("rich", "rich-fsdp", "fsdp"),
+        plan("heads", "heads-ddp", "ddp"),
         plan("plain", "stopped-ddp", "ddp", stop=[1, 4]),
         plan("plain", "stopped-ddp", "fsdp", resume=True, stop=[0, 2]),
         plan("plain", "again", "fsdp", stop=[1, 5]),
@@ -124,7 +128,8 @@ def together(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     place = tmp_path_factory.mktemp("alone")
-    return {"plain": execute_in(place / "plain", PLAIN), "rich": execute_in(place / "rich", RICH)}
+    every = {"plain": PLAIN, "rich": RICH, "heads": HEADS}
+    return {name: execute_in(place / name, config) for name, config in every.items()}
 
 
 def newest(folder):
@@ -146,10 +151,11 @@ def same(one, other):
     assert [(score.length, score.metric) for score in one.scores()] == [(s.length, s.metric) for s in other.scores()]
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-@pytest.mark.parametrize("name", ["plain", "rich"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("plain", "ddp"), ("plain", "fsdp"), ("rich", "ddp"), ("rich", "fsdp"), ("heads", "ddp")]
+)
 def test_two_ranks_train_as_one_process_does(together, alone, name, kind):
-    folder = RunFolder(together / (kind if name == "plain" else f"rich-{kind}"))
+    folder = RunFolder(together / f"{name}-{kind}")
     same(folder, alone[name])
     assert {path.name for path in folder.path.iterdir()} == {path.name for path in alone[name].path.iterdir()}
     assert folder.info().ranks == 2
@@ -174,7 +180,7 @@ def test_two_ranks_go_on_where_one_process_stopped(together, alone):
 
 
 def test_stopping_and_resuming_on_as_many_ranks_is_bit_for_bit(together):
-    one, other = (RunFolder(together / name) for name in ("fsdp", "again"))
+    one, other = (RunFolder(together / name) for name in ("plain-fsdp", "again"))
     assert newest(one).path.read_bytes() == newest(other).path.read_bytes()
     assert one.scores() == other.scores()
     assert values(one) == values(other)
@@ -197,7 +203,21 @@ def test_a_rank_that_is_gone_ends_the_run_and_what_was_saved_is_kept(together, a
 def test_the_command_line_runs_once_over_two_ranks(tmp_path):
     recipe = tmp_path / "r.yaml"
     recipe.write_text(dump_yaml(to_plain(PLAIN)))
-    flags = ["--device", "cpu", "--threads", "1", "--json", "--parallel", "fsdp", "--out", tmp_path / "out"]
+    flags = [
+        "--train.steps",
+        "3",
+        "--train.validate_every",
+        "2",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--json",
+        "--parallel",
+        "fsdp",
+        "--out",
+        tmp_path / "out",
+    ]
     code, out, err = torchrun("-m", "longreach", "run", recipe, "--seeds", "2", *flags)
     assert code == 0, err[-3000:]
     assert json.loads(out)["results"][0]["seeds"] == [0, 1]
@@ -211,13 +231,14 @@ def test_the_command_line_runs_once_over_two_ranks(tmp_path):
         ({"train": replace(PLAIN.train, batch_size=6, accumulate=2)}, "cpu", "among 2 processes of 2 parts"),
         ({"train": replace(PLAIN.train, compile=True)}, "cpu", "train.compile goes with one process only"),
         ({}, "cuda:0", "set train.graph to false"),
-        ({"model": RecurrentConfig()}, "cpu", "not of a recurrent model: use ddp"),
+        ({"model": RecurrentConfig(width=8)}, "cpu", "not of a recurrent model: use ddp"),
+        ({"model": replace(SMALL, copy_head=True)}, "cpu", "cannot split copy_head.look_back.slope, which is a single"),
     ],
 )
 def test_what_several_ranks_cannot_do_is_refused(changes, device, complaint):
     config = replace(PLAIN, **changes)
     with pytest.raises(BadInput, match=complaint):
-        check_parallel("fsdp", 2, device, config.train, config.model)
+        check_parallel("fsdp", 2, device, config.train, new_model(config, 0, "cpu"))
 
 
 def test_processes_that_would_write_over_each_other_are_refused(tmp_path, monkeypatch):

@@ -30,6 +30,7 @@ from longreach.runs import (
     execute_together,
     gather_info,
     load_recipe,
+    new_model,
     seeds_together,
 )
 from longreach.train import OptimizerConfig, Parallel, TrainConfig, ask_for_repeatable_products, check_parallel
@@ -99,7 +100,7 @@ def _run(
     if ranks.count > 1:
         for variant, _ in todo:
             config = recipe.variants[variant]
-            check_parallel(parallel, ranks.count, device, config.train, config.model)
+            check_parallel(parallel, ranks.count, device, config.train, new_model(config, seed=0, device="cpu"))
     ranks.wait()  # before the first makes a folder that another finds there
     check_trackers(track, together=max(len(seeds) for _, seeds in todo))
     console = say if ranks.first else Console(quiet=True)

@@ -3,7 +3,7 @@
 from longreach.runs.check import check
 from longreach.runs.execute import Observer, choose_device, execute, execute_together, load_model
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
-from longreach.runs.parts import seeds_together
+from longreach.runs.parts import new_model, seeds_together
 from longreach.runs.recipe import Recipe, RunConfig, find_recipe, load_recipe, parse_recipe, shipped_recipes
 from longreach.runs.tracking import check_trackers
 
@@ -24,6 +24,7 @@ __all__ = [
     "gather_info",
     "load_model",
     "load_recipe",
+    "new_model",
     "parse_recipe",
     "seeds_together",
     "shipped_recipes",

@@ -173,8 +173,8 @@ def _train(
     ranks: Ranks,
     parallel: Parallel,
 ) -> bool:
-    starts = [newest_intact(run.folder.checkpoints, warn=run.journal.warn) for run in runs]
-    steps = [0 if start is None else start.step for start in starts]
+    starts = _starts(runs, config.train.save_every)
+    steps = [_step(start) for start in starts]
     if len(set(steps)) > 1:
         runs[0].journal.warn("the seeds stopped at different steps: they go on one after the other")
         return all(_train(config, [run], device, observer, failures, ranks, parallel) for run in runs)
@@ -233,7 +233,10 @@ def _train(
             if len(runs) > 1:
                 take_member(optimizer, number, optimizers[number])
             save_checkpoint(folder.checkpoints, done, member, optimizers[number], score)
-            prune(folder.checkpoints, config.train.keep_last)
+            if number == max(other for other, run in enumerate(runs) if run.seed not in failures):
+                # not before all are saved: a stack that is killed in between goes back to a step that all have
+                for run in runs:
+                    prune(run.folder.checkpoints, config.train.keep_last)
             journal.note("checkpoint", step=done, score=score)
             ranks.wait()
 
@@ -257,6 +260,22 @@ def _train(
     every = [hooks(number) for number in range(len(runs))]
     loss = None if shared is None else shared.loss
     return train(model, optimizer, data, config.train, every, step, compiled, ranks, loss)
+
+
+def _starts(runs: list[_Run], save_every: int) -> list[Checkpoint | None]:
+    """What each seed goes on from: where a stack was killed while it saved, the step before, which all of them have."""
+    newest = [newest_intact(run.folder.checkpoints, run.journal.warn) for run in runs]
+    steps = [_step(start) for start in newest]
+    if max(steps) - min(steps) > save_every:
+        return newest
+    return [
+        start if _step(start) == min(steps) else newest_intact(run.folder.checkpoints, run.journal.warn, min(steps))
+        for run, start in zip(runs, newest, strict=True)
+    ]
+
+
+def _step(start: Checkpoint | None) -> int:
+    return 0 if start is None else start.step
 
 
 class _StopTesting(Exception):

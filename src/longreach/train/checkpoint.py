@@ -78,10 +78,13 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
     return found
 
 
-def newest_intact(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint whose content matches its record; damaged ones are named and passed over."""
+def newest_intact(folder: Path, warn: Callable[[str], None], up_to: int | None = None) -> Checkpoint | None:
+    """The newest checkpoint, or the newest up to a step, whose content matches its record; damaged ones are named and
+    passed over."""
     readable = {checkpoint.path.stem: checkpoint for checkpoint in list_checkpoints(folder)}
     for record in sorted(folder.glob("step-*.json"), reverse=True):
+        if up_to is not None and record.stem > _stem(up_to):
+            continue
         checkpoint = readable.get(record.stem)
         problem = "its record is damaged" if checkpoint is None else find_damage(checkpoint.path)
         if checkpoint is not None and problem is None:

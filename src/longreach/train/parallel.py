@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from longreach.errors import BadInput
-from longreach.model import Model, ModelConfig, Transformer, TransformerConfig
+from longreach.model import Model, Transformer
 from longreach.ranks import Ranks
 from longreach.train.loop import TrainConfig
 from longreach.train.loss import WholeLoss
@@ -29,8 +29,7 @@ class Shared:
         self.split = kind == "fsdp"
         if kind == "ddp":
             self.model, self.optimizer = model, whole
-            # encodings' buffers are constants: they need no sending around
-            self.loss = DistributedDataParallel(WholeLoss(model), broadcast_buffers=False)
+            self.loss = DistributedDataParallel(WholeLoss(model))
         else:
             from longreach.train.shards import shard_model, shard_state  # takes a second to import
 
@@ -54,7 +53,7 @@ class Shared:
             gather_state(self.optimizer, whole)
 
 
-def check_parallel(kind: Parallel, ranks: int, device: str, config: TrainConfig, model: ModelConfig) -> None:
+def check_parallel(kind: Parallel, ranks: int, device: str, config: TrainConfig, model: Model) -> None:
     """Refuse what several ranks cannot do as asked."""
     if config.batch_size % (ranks * config.accumulate):
         parts = f" of {config.accumulate} parts" if config.accumulate > 1 else ""
@@ -63,5 +62,10 @@ def check_parallel(kind: Parallel, ranks: int, device: str, config: TrainConfig,
         raise BadInput("train.compile goes with one process only")
     if config.graph and torch.device(device).type == "cuda":
         raise BadInput("a step of several processes cannot be recorded: set train.graph to false")
-    if kind == "fsdp" and not isinstance(model, TransformerConfig):
-        raise BadInput(f"--parallel fsdp splits the layers of a transformer, not of a {model.name} model: use ddp")
+    if kind == "fsdp" and not isinstance(model, Transformer):
+        raise BadInput(
+            f"--parallel fsdp splits the layers of a transformer, not of a {model.config.name} model: use ddp"
+        )
+    for name, parameter in model.named_parameters():
+        if kind == "fsdp" and parameter.dim() == 0:
+            raise BadInput(f"--parallel fsdp cannot split {name}, which is a single number: use ddp")

@@ -13,7 +13,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from longreach.errors import BadInput
 from longreach.model import Transformer
 from longreach.ranks import Ranks
 from longreach.train.loss import WholeLoss
@@ -23,12 +22,9 @@ def shard_model(model: Transformer, ranks: Ranks, device: str) -> WholeLoss:
     """A copy of the model, each layer of which is whole only while it computes; the model itself is not changed."""
     mesh = init_device_mesh(torch.device(device).type, (ranks.count,))
     sharded = WholeLoss(copy.deepcopy(model).cpu())  # layer by layer to the device, so that it need not hold the whole
-    try:
-        for block in cast(Transformer, sharded.model).blocks:
-            fully_shard(block, mesh=mesh)
-        fully_shard(sharded, mesh=mesh)
-    except ValueError as error:  # a weight that cannot be split
-        raise BadInput(f"--parallel fsdp: {error}") from error
+    for block in cast(Transformer, sharded.model).blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(sharded, mesh=mesh)
     return sharded
 
 
@@ -62,8 +58,9 @@ def gather_model(sharded: nn.Module, whole: nn.Module | None) -> None:
 def gather_state(optimizer: torch.optim.Optimizer, whole: torch.optim.Optimizer | None) -> None:
     """Likewise the state of an optimizer."""
     gathered: dict[int, dict[str, Tensor]] = {}
-    for index, values in optimizer.state_dict()["state"].items():
-        for name, part in values.items():
+    # sorted, since all ranks must give the same part at a time, and a state that was read has no order of its own
+    for index, values in sorted(optimizer.state_dict()["state"].items()):
+        for name, part in sorted(values.items()):
             tensor = _whole(part).cpu()  # where it is about to be written from
             if whole is not None:
                 gathered.setdefault(index, {})[name] = tensor
