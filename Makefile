@@ -20,7 +20,7 @@ ifneq ($(TORCH),)
 .PHONY: $(READY)
 endif
 
-.PHONY: setup demo test test-slow check format bench clean
+.PHONY: setup demo test test-slow crash-test check format bench clean
 
 setup: $(READY)
 
@@ -43,6 +43,9 @@ test: setup check
 
 test-slow: setup
 	$(BIN)/python -m pytest -n 2 -m slow
+
+crash-test: setup
+	$(BIN)/python -m pytest -n 2 -m crash
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -121,7 +121,7 @@ from longreach.tasks import (
     build_sample,
     join,
 )
-from longreach.train import OptimizerConfig, PrimeConfig, TrainConfig
+from longreach.train import OptimizerConfig, PrimeConfig, TrainConfig, ask_for_repeatable_products
 
 __all__ = [
     "Abacus",
@@ -259,6 +259,8 @@ def run(
 ) -> list[Score]:
     """Train and test one model in the folder `out`; returns its scores.  `track` names where it can be watched besides
     TensorBoard: wandb, trackio."""
+    if config.train.deterministic:
+        ask_for_repeatable_products(device)  # before the device is looked at
     chosen = choose_device(device)
     folder = RunFolder(Path(out))
     execute(config, folder, gather_info("script", "", "", seed, chosen), chosen, resume, Observer(), track)

@@ -13,7 +13,7 @@ from longreach.api import ShawConfig
 from longreach.cli.main import main
 from longreach.errors import BadInput, RunFailed
 from longreach.runs import Observer, RunFolder, check, execute, execute_together, gather_info, load_model
-from longreach.train import list_checkpoints
+from longreach.train import list_checkpoints, save_checkpoint
 
 SEEDS = [5, 2, 7]
 STACK = [f"seed-{seed}" for seed in SEEDS]
@@ -69,13 +69,38 @@ def test_stopping_and_resuming_a_stack_gives_the_undisturbed_one_bit_for_bit(tmp
 
 def test_seeds_that_stopped_at_different_steps_go_on_alone(tmp_path):
     folders, _ = run_stack(tmp_path, observer=stop_after(13))
-    for path in folders[1].checkpoints.glob("step-00000014.*"):
+    for path in folders[1].checkpoints.iterdir():
         path.unlink()
     said = []
     _, done = run_stack(tmp_path, observer=Observer(say=said.append), resume=True)
     assert done
     assert any("one after the other" in line for line in said)
     assert all(folder.finished for folder in folders)
+
+
+@pytest.mark.parametrize("keep_last", [1, 2])
+def test_a_stack_that_was_killed_while_it_saved_goes_back_to_a_step_that_all_have(tmp_path, keep_last):
+    config = replace(CONFIG, train=replace(CONFIG.train, keep_last=keep_last))
+    whole, _ = run_stack(tmp_path / "whole", config)
+    module = sys.modules["longreach.runs.execute"]
+    saves = iter(range(1, 100))
+
+    def dying_save(*arguments):
+        if next(saves) == 3 * 2 + 2:  # of the third step that is saved, the second seed
+            raise KeyboardInterrupt
+        return save_checkpoint(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "save_checkpoint", dying_save)
+        with pytest.raises(KeyboardInterrupt):
+            run_stack(tmp_path / "killed", config)
+    newest = [list_checkpoints(RunFolder(tmp_path / "killed" / f"seed-{seed}").checkpoints)[-1].step for seed in SEEDS]
+    assert newest == [15, 10, 10]
+    killed, _ = run_stack(tmp_path / "killed", config, resume=True)
+    for one, other in zip(whole, killed, strict=True):
+        mine, theirs = tensors(one), tensors(other)
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+        assert one.scores() == other.scores()
 
 
 def test_a_finished_seed_is_not_run_again(tmp_path):

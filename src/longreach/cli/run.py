@@ -2,12 +2,14 @@
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
+from rich.console import Console
 
 from longreach.cli.console import out, say
 from longreach.cli.flags import recipe_changes
@@ -16,6 +18,7 @@ from longreach.config import field_help
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import EvalConfig
 from longreach.model import TransformerConfig
+from longreach.ranks import Ranks, join_ranks
 from longreach.registry import nearest
 from longreach.report import THRESHOLDS, load_results, score_table, write_report
 from longreach.runs import (
@@ -28,10 +31,11 @@ from longreach.runs import (
     execute_together,
     gather_info,
     load_recipe,
+    new_model,
     runs_together,
     stack_key,
 )
-from longreach.train import OptimizerConfig, TrainConfig
+from longreach.train import OptimizerConfig, Parallel, TrainConfig, ask_for_repeatable_products, check_parallel
 
 INTERRUPTED = 130
 
@@ -56,6 +60,11 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         help="train up to N runs that are alike as one computation (default: on a GPU up to 8 where they fit, else 1)",
     )
     parser.add_argument(
+        "--parallel",
+        choices=get_args(Parallel),
+        help="how the processes of torchrun share a run: each with the whole model, or with a part (default: ddp)",
+    )
+    parser.add_argument(
         "--track", metavar="NAMES", help="where to watch besides TensorBoard: wandb, trackio, or wandb,trackio"
     )
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
@@ -67,29 +76,52 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     only = None if args.only is None else _names(args.only)
     track = [] if args.track is None else _names(args.track)
     recipe = load_recipe(args.recipe, recipe_changes(settings), only)
-    device = choose_device(args.device)
+    if any(config.train.deterministic for config in recipe.variants.values()):
+        ask_for_repeatable_products(args.device)  # before the device is looked at
+    with join_ranks(choose_device(args.device)) as (ranks, device):
+        return _run(args, recipe, only, track, ranks, device)
+
+
+def _run(
+    args: argparse.Namespace, recipe: Recipe, only: list[str] | None, track: list[str], ranks: Ranks, device: str
+) -> int:
     if args.threads < 0:
         raise BadInput(f"--threads must not be negative, got {args.threads}")
     if args.threads:
         torch.set_num_threads(args.threads)
     if args.stack is not None and args.stack < 1:
         raise BadInput(f"--stack must be at least 1, got {args.stack}")
+    if args.stack is not None and args.stack > 1 and ranks.count > 1:
+        raise BadInput(f"{ranks.count} processes train one seed at a time: leave out --stack")
+    if args.parallel is not None and ranks.count == 1:
+        raise BadInput("--parallel is for several processes: torchrun --nproc-per-node 2 -m longreach run ...")
     folder = args.out or Path("runs") / recipe.name
-    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), args.stack, device)
+    parallel: Parallel = args.parallel or "ddp"
+    stack = args.stack or (1 if ranks.count > 1 else None)
+    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), stack, device)
+    if ranks.count > 1:
+        for config in (recipe.variants[one.variant] for (one,) in todo):
+            check_parallel(parallel, ranks.count, device, config.train, new_model(config, seed=0, device="cpu"))
+    ranks.wait()  # before the first makes a folder that another finds there
     check_trackers(track, together=max(map(len, todo)))
+    console = say if ranks.first else Console(quiet=True)
     if recipe.about and not args.json:
-        say.print(recipe.about, markup=False, highlight=False)
-    with watch(say, quiet=args.json) as observer:
+        console.print(recipe.about, markup=False, highlight=False)
+    with watch(console, quiet=args.json) as observer:
         for together in todo:
             configs = [recipe.variants[one.variant] for one in together]
             folders = [one.below(folder) for one in together]
-            stack = [one.name for one in together] if len(together) > 1 else []
-            infos = [gather_info(recipe.name, recipe.title, one.variant, one.seed, device, stack) for one in together]
-            if not execute_together(configs, folders, infos, device, args.resume, observer, track):
-                command = shlex.join(["longreach", *sys.argv[1:]])
-                resume = command if args.resume else f"{command} --resume"
-                say.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
+            names = [one.name for one in together] if len(together) > 1 else []
+            infos = [
+                gather_info(recipe.name, recipe.title, one.variant, one.seed, device, names, ranks.count)
+                for one in together
+            ]
+            if not execute_together(configs, folders, infos, device, args.resume, observer, track, ranks, parallel):
+                resume = shlex.join([*_command(ranks), *sys.argv[1:], *([] if args.resume else ["--resume"])])
+                console.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
                 return INTERRUPTED
+    if not ranks.first:
+        return 0
     # everything that is finished below the folder, in the recipe's order: earlier starts may have left more
     order = list(recipe.variants)
     results = load_results([folder])[0]
@@ -114,6 +146,12 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     for name, path in (("figure", report.png), ("page", report.html), ("scores", report.csv)):
         out.print(f"{name:7} {path}", markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _command(ranks: Ranks) -> list[str]:
+    if ranks.count == 1:
+        return ["longreach"]
+    return ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "-m", "longreach"]
 
 
 def _names(text: str) -> list[str]:

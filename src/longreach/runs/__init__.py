@@ -11,7 +11,7 @@ from longreach.runs.execute import (
 )
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
-from longreach.runs.parts import can_stack, runs_together, stack_key
+from longreach.runs.parts import can_stack, new_model, runs_together, stack_key
 from longreach.runs.recipe import (
     Recipe,
     RunConfig,
@@ -43,6 +43,7 @@ __all__ = [
     "gather_info",
     "load_model",
     "load_recipe",
+    "new_model",
     "parse_recipe",
     "refuse_other_config",
     "runs_together",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,8 +13,11 @@ from longreach.config import to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import cells, evaluate, judge, make_card, total_samples
 from longreach.model import Model, member_state, stack_models
+from longreach.ranks import ALONE, Ranks, processes
 from longreach.runs.check import check
+from longreach.runs.failures import naming_lack_of_memory
 from longreach.runs.folder import RunFolder, RunInfo
+from longreach.runs.follow import FINISHED, follow
 from longreach.runs.journal import Journal
 from longreach.runs.parts import common_training, new_model, stacked_data
 from longreach.runs.recipe import RunConfig
@@ -22,7 +26,10 @@ from longreach.seeding import stream
 from longreach.train import (
     Checkpoint,
     Hooks,
+    Parallel,
+    Shared,
     build_optimizer,
+    deterministic_kernels,
     legal_lengths,
     list_checkpoints,
     load_checkpoint,
@@ -35,6 +42,8 @@ from longreach.train import (
 )
 
 _VALIDATION_SAMPLES = 256
+_TRAINING_WITH_LESS = "a greater train.accumulate, train.recompute and a smaller --stack need less"
+_TESTING_WITH_LESS = "a smaller evaluate.batch_tokens needs less"
 
 
 @dataclass(frozen=True)
@@ -81,14 +90,23 @@ def execute_together(
     resume: bool = False,
     observer: Observer | None = None,
     track: Sequence[str] = (),
+    ranks: Ranks = ALONE,
+    parallel: Parallel = "ddp",
 ) -> bool:
     """Train several runs as one stack and test them one by one, each in its folder; False if interrupted.
 
     What they must have in common `stack_key` says.  `track` names where they can be watched besides TensorBoard:
-    wandb, trackio.
+    wandb, trackio.  Several `ranks` train one run; only the first of them writes, measures and tests.
     """
     observer = observer or Observer()
     check_trackers(track, together=len(folders))
+    if ranks.count > 1 and len(folders) > 1:
+        raise BadInput(f"{ranks.count} processes train one seed at a time: leave out --stack")
+    if ranks.count != processes():
+        raise BadInput(f"started as one of {processes()} processes, which `longreach run` alone can make one run of")
+    if not ranks.first:
+        with deterministic_kernels(configs[0].train.deterministic, device):
+            return follow(configs[0], folders[0], infos[0].seed, device, ranks, parallel, observer.should_stop)
     todo = []
     for config, folder, info in zip(configs, folders, infos, strict=True):
         journal = Journal(folder.path, observer.say)
@@ -105,16 +123,25 @@ def execute_together(
         model = new_model(config, info.seed, device)
         todo.append(_Run(config, folder, info.seed, model, journal, Trackers(track, config, folder, info)))
     if not todo:
+        ranks.hear(FINISHED)
         return True
     failures: dict[Path, str] = {}
     with ExitStack() as closing:
         for run in todo:
             closing.enter_context(run.journal)
             closing.enter_context(run.tracker)
-        if not _train(todo, device, observer, failures):
+        closing.enter_context(deterministic_kernels(configs[0].train.deterministic, device))
+        with naming_lack_of_memory(_TRAINING_WITH_LESS, partial(_last_good, todo[0].folder)):
+            done = _train(todo, device, observer, failures, ranks, parallel)
+        if not done:
             return _interrupted(todo)
         for run in todo:
-            if run.folder.path not in failures and not _test(run, device, observer):
+            if run.folder.path in failures:
+                continue
+            with naming_lack_of_memory(_TESTING_WITH_LESS, partial(_last_good, run.folder)):
+                done = _test(run, device, observer)
+            ranks.hear(done)
+            if not done:
                 return _interrupted([run])
     if failures:
         raise RunFailed("; ".join(failures.values()))
@@ -138,24 +165,35 @@ def _interrupted(runs: list[_Run]) -> bool:
     return False
 
 
-def _train(runs: list[_Run], device: str, observer: Observer, failures: dict[Path, str]) -> bool:
-    starts = [newest_intact(run.folder.checkpoints, warn=run.journal.warn) for run in runs]
-    steps = [0 if start is None else start.step for start in starts]
+def _train(
+    runs: list[_Run],
+    device: str,
+    observer: Observer,
+    failures: dict[Path, str],
+    ranks: Ranks,
+    parallel: Parallel,
+) -> bool:
+    settings, shares = common_training([run.config for run in runs])
+    starts = _starts(runs, settings.save_every)
+    steps = [_step(start) for start in starts]
     if len(set(steps)) > 1:
         runs[0].journal.warn("the seeds stopped at different steps: they go on one after the other")
-        return all(_train([run], device, observer, failures) for run in runs)
-    optimizers = [build_optimizer(run.config.train.optimizer, run.model) for run in runs]
+        return all(_train([run], device, observer, failures, ranks, parallel) for run in runs)
+    optimizers: list[torch.optim.Optimizer] = [build_optimizer(run.config.train.optimizer, run.model) for run in runs]
     step = steps[0]
-    for run, start, optimizer in zip(runs, starts, optimizers, strict=True):
+    for run, start, own in zip(runs, starts, optimizers, strict=True):
         if start is not None:
-            load_checkpoint(start, run.model, optimizer)
+            load_checkpoint(start, run.model, own)
             run.journal.tell("resumed", f"resuming {run.folder.path} at step {step}", step=step)
         run.folder.forget_after(step)
         run.tracker.forget_after(step)
-    settings, shares = common_training([run.config for run in runs])
+    ranks.hear(step)
     if step >= settings.steps:
         return True
-    model, optimizer = runs[0].model, optimizers[0]
+    model, optimizer, shared = runs[0].model, optimizers[0], None
+    if ranks.count > 1:
+        shared = Shared(parallel, ranks, device, settings, model, optimizer)
+        model, optimizer = shared.model, shared.optimizer
     if len(runs) > 1:
         model = stack_models([run.model for run in runs])
         optimizer = build_optimizer(settings.optimizer, model)
@@ -169,7 +207,9 @@ def _train(runs: list[_Run], device: str, observer: Observer, failures: dict[Pat
     report(step, "")
 
     def refresh(number: int) -> None:
-        """Bring one of the models of a stack up to date."""
+        """Bring one of the models of a stack up to date, or the one that ranks have parts of."""
+        if shared is not None:
+            shared.refresh_model(runs[number].model)
         if len(runs) > 1:
             runs[number].model.load_state_dict(member_state(model, number))
 
@@ -184,18 +224,27 @@ def _train(runs: list[_Run], device: str, observer: Observer, failures: dict[Pat
             refresh(number)
             score = _validate(config, member.eval(), seed, device)
             log(done, {"in_distribution_em": score})
+            ranks.wait()
             return score
 
         def save(done: int, score: float | None) -> None:
             refresh(number)
+            if shared is not None:
+                shared.refresh_state(optimizers[number])
             if len(runs) > 1:
                 take_member(optimizer, number, optimizers[number])
             save_checkpoint(folder.checkpoints, done, member, optimizers[number], score)
-            prune(folder.checkpoints, config.train.keep_last)
+            if number == max(other for other, run in enumerate(runs) if run.folder.path not in failures):
+                # not before all are saved: a stack that is killed in between goes back to a step that all have
+                for run in runs:
+                    prune(run.folder.checkpoints, settings.keep_last)
             journal.note("checkpoint", step=done, score=score)
+            ranks.wait()
 
         def give_up(reason: str) -> None:
-            failures[folder.path] = failure = f"{folder.path}: {reason}; {_last_good(folder)}"
+            failures[folder.path] = failure = (
+                f"{folder.path}: {reason}; {_last_good(folder)}; try a lower train.optimizer.lr"
+            )
             journal.note("gave up", "error", message=failure)
             tracker.finish(done=False)
             if len(runs) == 1:
@@ -207,12 +256,29 @@ def _train(runs: list[_Run], device: str, observer: Observer, failures: dict[Pat
             validate=validate,
             save=save,
             progress=lambda done, loss: report(done, f"loss {loss:.3g}"),
-            should_stop=observer.should_stop,
+            should_stop=lambda: ranks.any(observer.should_stop()),
             give_up=give_up,
         )
 
     every = [hooks(number) for number in range(len(runs))]
-    return train(model, optimizer, data, settings, every, start_step=step, compiled=compiled, shares=shares)
+    loss = None if shared is None else shared.loss
+    return train(model, optimizer, data, settings, every, step, compiled, shares, ranks, loss)
+
+
+def _starts(runs: list[_Run], save_every: int) -> list[Checkpoint | None]:
+    """What each seed goes on from: where a stack was killed while it saved, the step before, which all of them have."""
+    newest = [newest_intact(run.folder.checkpoints, run.journal.warn) for run in runs]
+    steps = [_step(start) for start in newest]
+    if max(steps) - min(steps) > save_every:
+        return newest
+    return [
+        start if _step(start) == min(steps) else newest_intact(run.folder.checkpoints, run.journal.warn, min(steps))
+        for run, start in zip(runs, newest, strict=True)
+    ]
+
+
+def _step(start: Checkpoint | None) -> int:
+    return 0 if start is None else start.step
 
 
 class _StopTesting(Exception):
@@ -294,7 +360,7 @@ def _differences(old: object, new: object, path: str = "") -> dict[str, tuple[ob
 def _last_good(folder: RunFolder) -> str:
     checkpoints = list_checkpoints(folder.checkpoints)
     if not checkpoints:
-        return "no checkpoint had been saved before; try a lower train.optimizer.lr"
+        return "no checkpoint had been saved before"
     return f"the last good state is step {checkpoints[-1].step} in {folder.checkpoints}"
 
 

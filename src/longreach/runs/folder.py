@@ -24,7 +24,7 @@ import torch
 from longreach.config import build, dump_yaml, read_yaml, to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import Card, Score, from_json, to_csv, to_json
-from longreach.files import write_atomically
+from longreach.files import append_line, write_atomically
 from longreach.runs.recipe import RunConfig
 from longreach.version import PACKAGE, __version__
 
@@ -47,8 +47,10 @@ class RunInfo:
     title: str = ""
     stack: list[str] = field(default_factory=list)
     """Runs that were trained as one stack, its own among them; empty where it was trained alone."""
+    ranks: int = 1
+    """Processes that trained it together."""
     resumed: list[dict[str, Any]] = field(default_factory=list)
-    """Device, versions and commit of later starts, where they differ from the first."""
+    """Device, versions, commit and ranks of later starts, where they differ from the first."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,13 @@ class RunFolder:
     def note_resume(self, now: RunInfo) -> None:
         """Remember a start under other circumstances."""
         first = self.info()
-        facts = {"device": now.device, "versions": now.versions, "commit": now.commit}
+        facts = {"device": now.device, "versions": now.versions, "commit": now.commit, "ranks": now.ranks}
         known = [{name: getattr(first, name) for name in facts}, *first.resumed]
         if facts not in known:
             self._write_json("run.json", asdict(replace(first, resumed=[*first.resumed, facts])))
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
+        append_line(self.path / "metrics.jsonl", json.dumps({"step": step, **values}))
 
     def forget_after(self, step: int) -> None:
         """Drop metrics of steps that a resumed run will do again."""
@@ -103,14 +104,15 @@ class RunFolder:
             write_atomically(path, "".join(line + "\n" for line in kept).encode())
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All whole lines; the last one may have been cut by a crash."""
-        lines = []
+        """All whole lines; one without an end was cut by a crash."""
         path = self.path / "metrics.jsonl"
-        for line in path.read_text().splitlines() if path.exists() else []:
+        *whole, _ = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        lines = []
+        for number, line in enumerate(whole, start=1):
             try:
-                lines.append(json.loads(line))
-            except ValueError:
-                break
+                lines.append(_line_of_metrics(line))
+            except ValueError as error:
+                raise BadInput(f"{path} is damaged in line {number}: {error}") from error
         return lines
 
     def save_results(self, scores: list[Score], card: Card) -> None:
@@ -135,8 +137,15 @@ class RunFolder:
             return make(json.loads((self.path / name).read_text()))
         except OSError as error:
             raise BadInput(f"{self.path} has no readable {name}: {error.strerror}") from error
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise BadInput(f"{self.path / name} is damaged: {error}") from error
+
+
+def _line_of_metrics(line: bytes) -> dict[str, Any]:
+    values = json.loads(line)
+    if not isinstance(values, dict) or not isinstance(values.get("step"), int):
+        raise ValueError("it has no step")
+    return values
 
 
 def find_runs(path: Path) -> Iterator[RunFolder]:
@@ -158,10 +167,12 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", str(path))]
 
 
-def gather_info(recipe: str, title: str, variant: str, seed: int, device: str, stack: Sequence[str] = ()) -> RunInfo:
+def gather_info(
+    recipe: str, title: str, variant: str, seed: int, device: str, stack: Sequence[str] = (), ranks: int = 1
+) -> RunInfo:
     """Of a run that starts now."""
     commit = commit_of_this_code()
-    return RunInfo(recipe, variant, seed, _device_name(device), _versions(), commit, title, list(stack))
+    return RunInfo(recipe, variant, seed, _device_name(device), _versions(), commit, title, list(stack), ranks)
 
 
 def _versions() -> dict[str, str]:

@@ -3,9 +3,13 @@
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
+
+from longreach.errors import RunFailed
+from longreach.files import append_line
 
 Level = Literal["info", "warning", "error"]
 
@@ -22,8 +26,7 @@ class Journal:
         """One line: time, level, event, seconds since this start, and what else there is to know."""
         about = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, "event": event}
         seconds = round(time.monotonic() - self._started, 3)
-        with self._path.open("a") as file:
-            file.write(json.dumps({**about, "seconds": seconds, **fields}) + "\n")
+        append_line(self._path, json.dumps({**about, "seconds": seconds, **fields}))
 
     def warn(self, message: str) -> None:
         self.tell("warning", message, "warning")
@@ -38,4 +41,5 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         if kind is not None:
-            self.note("failed", "error", message=f"{kind.__name__}: {error}")
+            with suppress(RunFailed):  # a disk that is too full for this line may be what broke the run: that is told
+                self.note("failed", "error", message=f"{kind.__name__}: {error}")

@@ -6,7 +6,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -48,16 +48,23 @@ class TensorBoard:
         self._after = step
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        if self._writer is None:
-            from torch.utils.tensorboard import SummaryWriter  # takes a second to import
+        try:
+            if self._writer is None:
+                from torch.utils.tensorboard import SummaryWriter  # takes a second to import
 
-            self._writer = SummaryWriter(self._place, purge_step=self._after + 1)
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+                self._writer = SummaryWriter(self._place, purge_step=self._after + 1)
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, step)
+        except OSError as error:
+            raise RunFailed(f"could not write to {self._place}: {error.strerror}") from error
 
     def finish(self, done: bool) -> None:
-        if self._writer is not None:
+        if self._writer is None:
+            return
+        try:
             self._writer.close()
+        except OSError as error:
+            raise RunFailed(f"could not write to {self._place}: {error.strerror}") from error
 
 
 class WeightsAndBiases:
@@ -150,7 +157,11 @@ class Trackers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.finish(done=kind is None)
+        if kind is None:
+            return self.finish(done=True)
+        with suppress(RunFailed):  # what broke the run is told; that a tracker could not be closed after it is not
+            self.finish(done=False)
+        return None
 
 
 def check_trackers(names: Sequence[str], together: int = 1) -> None:
@@ -179,7 +190,10 @@ def _identity(folder: Path) -> str:
     path = folder / "tracking.json"
     if not path.exists():
         write_atomically(path, (json.dumps({"id": uuid.uuid4().hex[:12]}) + "\n").encode())
-    return str(json.loads(path.read_text())["id"])
+    try:
+        return str(json.loads(path.read_text())["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
 
 
 def _name(info: RunInfo) -> str:

@@ -38,7 +38,7 @@ def save_checkpoint(
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
     content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    path = folder / f"step-{step:08d}.safetensors"
+    path = folder / f"{_stem(step)}.safetensors"
     facts = {"step": step, "score": score, "sha256": hashlib.sha256(content).hexdigest()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,15 +56,15 @@ def load_checkpoint(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.o
     tensors = _read(checkpoint.path)
     try:
         model.load_state_dict(_under("model.", tensors))
-    except RuntimeError as error:
+        if optimizer is None:
+            return
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in _under("optimizer.", tensors).items():
+            index, _, key = name.partition(".")
+            state.setdefault(int(index), {})[key] = tensor
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    except (RuntimeError, ValueError, KeyError) as error:
         raise RunFailed(f"checkpoint {checkpoint.path} does not fit the model of its config.yaml") from error
-    if optimizer is None:
-        return
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in _under("optimizer.", tensors).items():
-        index, _, key = name.partition(".")
-        state.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def list_checkpoints(folder: Path) -> list[Checkpoint]:
@@ -72,17 +72,19 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
     found = []
     for record in sorted(folder.glob("step-*.json")):
         try:
-            facts = json.loads(record.read_text())
-            found.append(Checkpoint(record.with_suffix(".safetensors"), int(facts["step"]), facts["score"]))
-        except (ValueError, KeyError, TypeError):
+            found.append(_read_record(record)[0])
+        except ValueError:
             continue  # a damaged record has no checkpoint to offer; `newest_intact` names it
     return found
 
 
-def newest_intact(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint whose content matches its record; damaged ones are named and passed over."""
+def newest_intact(folder: Path, warn: Callable[[str], None], up_to: int | None = None) -> Checkpoint | None:
+    """The newest checkpoint, or the newest up to a step, whose content matches its record; damaged ones are named and
+    passed over."""
     readable = {checkpoint.path.stem: checkpoint for checkpoint in list_checkpoints(folder)}
     for record in sorted(folder.glob("step-*.json"), reverse=True):
+        if up_to is not None and record.stem > _stem(up_to):
+            continue
         checkpoint = readable.get(record.stem)
         problem = "its record is damaged" if checkpoint is None else find_damage(checkpoint.path)
         if checkpoint is not None and problem is None:
@@ -94,15 +96,15 @@ def newest_intact(folder: Path, warn: Callable[[str], None]) -> Checkpoint | Non
 def find_damage(path: Path) -> str | None:
     """What is wrong with a checkpoint file, or None."""
     try:
-        expected = json.loads(path.with_suffix(".json").read_text())["sha256"]
+        _, expected = _read_record(path.with_suffix(".json"))
         content = path.read_bytes()
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         return str(error)
     return None if hashlib.sha256(content).hexdigest() == expected else "its checksum does not match"
 
 
 def prune(folder: Path, keep_last: int) -> None:
-    """Keep the newest few and the best in distribution (the latest among equals)."""
+    """Keep the newest few and the best in distribution (the latest among equals), and nothing half-written."""
     checkpoints = list_checkpoints(folder)
     scored = [checkpoint for checkpoint in checkpoints if checkpoint.score is not None]
     best = max(scored, key=lambda c: (c.score, c.step), default=None)
@@ -111,6 +113,29 @@ def prune(folder: Path, keep_last: int) -> None:
             # the record goes first: a checkpoint without a record does not count
             checkpoint.path.with_suffix(".json").unlink(missing_ok=True)
             checkpoint.path.unlink(missing_ok=True)
+    for part in folder.glob(".step-*.part"):  # of a save that was killed
+        part.unlink(missing_ok=True)
+
+
+def _read_record(path: Path) -> tuple[Checkpoint, str]:
+    """The checkpoint of a record, and its SHA-256; ValueError if the record makes no sense.
+
+    Nothing in a record leads to a file: its checkpoint lies beside it, under its own name.
+    """
+    try:
+        facts = json.loads(path.read_text())
+        step, score, digest = facts["step"], facts["score"], facts["sha256"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"its record cannot be read: {error}") from error
+    if type(step) is not int or path.stem != _stem(step):
+        raise ValueError(f"its record is that of step {step!r:.40}")
+    if not isinstance(score, int | float | None):
+        raise ValueError(f"its record has the score {score!r:.40}")
+    return Checkpoint(path.with_suffix(".safetensors"), step, score), str(digest)
+
+
+def _stem(step: int) -> str:
+    return f"step-{step:08d}"
 
 
 def _read(path: Path) -> dict[str, Tensor]:

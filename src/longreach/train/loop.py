@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+from torch import nn
 
 from longreach.errors import RunFailed
 from longreach.model import Model
 from longreach.objective import ObjectiveConfig
+from longreach.ranks import ALONE, Ranks
 from longreach.spans import Span
 from longreach.train.optimizer import OptimizerConfig, learning_rate
 from longreach.train.stacked_stream import StackedStream
@@ -49,6 +51,9 @@ class TrainConfig:
     """Newest checkpoints kept, besides the best in distribution."""
     graph: bool = True
     """On a GPU: record a step once as a CUDA graph and replay it, which is much faster for small models."""
+    deterministic: bool = False
+    """On a GPU: use only kernels that give the same bits every time, so that a resumed run is exactly the undisturbed
+    one; slower.  A CPU does so anyway."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     """The losses."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -86,12 +91,15 @@ def train(
     start_step: int = 0,
     compiled: Model | None = None,
     shares: Sequence[float] | None = None,
+    ranks: Ranks = ALONE,
+    loss: nn.Module | None = None,
 ) -> bool:
     """Train from `start_step` to the end; False if asked to stop before, with everything saved.
 
     A stack of models has hooks for each of them, of which the first tells progress and when to stop.  `compiled`, if
     given, is the same model in the form that computes the loss; `shares` are the models' learning rates, where they
-    differ, as shares of the configured one.
+    differ, as shares of the configured one.  Several `ranks` call this together, with the `loss` that they have in
+    common; their hooks agree on when to stop.
     """
     every = [hooks] if isinstance(hooks, Hooks) else list(hooks)
     device_type = torch.device(data.device).type
@@ -113,6 +121,8 @@ def train(
         bf16=config.precision == "bf16",
         record=config.graph,
         shares=shares,
+        ranks=ranks,
+        loss=loss,
     )
     for step in range(start_step, config.steps):
         unread.append(take_step(step))

@@ -57,10 +57,12 @@ def clip_each(parameters: list[nn.Parameter], most: float, models: int) -> Float
     """Scale the gradients of each of the stacked models down to a norm of at most `most`; the norms before."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if models == 1:
-        norm: Tensor = torch.nn.utils.get_total_norm(gradients)
+        total: Tensor = torch.nn.utils.get_total_norm(gradients)
+        # where every rank has a part of the weights
+        norm: Tensor = total.full_tensor() if hasattr(total, "full_tensor") else total
         # on a CPU looking costs nothing, and multiplying all gradients by 1 does; a GPU would have to be waited for
         if norm.is_cuda or not norm <= most:
-            torch.nn.utils.clip_grads_with_norm_(parameters, most, norm)
+            torch.nn.utils.clip_grads_with_norm_(parameters, most, total)
         return norm[None]
     # side by side first: a norm of its own for each of many small weights takes a GPU far longer
     norms: Tensor = torch.cat([gradient.reshape(models, -1) for gradient in gradients], dim=1).norm(dim=1)

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longreach.model import Model
-from longreach.objective import ObjectiveConfig, answer_loss, id_targets, token_targets
+from longreach.objective import ObjectiveConfig, id_targets, token_targets
+from longreach.ranks import ALONE, Ranks
 from longreach.seeding import Draws
+from longreach.train.loss import WholeLoss
 from longreach.train.optimizer import OptimizerConfig, clip_each, learning_rate, take_shares
 from longreach.train.stacked_stream import StackedStream
 from longreach.train.stream import Batch, TrainingStream
@@ -40,9 +42,13 @@ class Stepper:
         bf16: bool,
         record: bool,
         shares: Sequence[float] | None = None,
+        ranks: Ranks = ALONE,
+        loss: nn.Module | None = None,
     ) -> None:
-        """`shares` are the learning rates of the models of a stack as shares of the given one, where they differ."""
+        """`shares` are the learning rates of the models of a stack as shares of the given one, where they differ.
+        Several `ranks` give the `loss` that they have in common."""
         self.model, self.optimizer, self.data = model, optimizer, data
+        self.ranks, self.loss = ranks, WholeLoss(model) if loss is None else loss
         self.optimizer_config, self.objective = optimizer_config, objective
         self.steps, self.accumulate, self.bf16 = steps, accumulate, bf16
         self.device_type = torch.device(data.device).type
@@ -77,19 +83,20 @@ class Stepper:
         return self._compute(self.data.batch(self.number))
 
     def _compute(self, batch: Batch) -> Tensor:
+        # counts of the whole batch, so that its parts add up to it exactly
+        tokens = self._sums(token_targets(batch.sample).sum(1))
+        positions = self._sums(id_targets(batch.sample, self.objective.id_loss_on).sum(1)).clamp(min=1)
+        if self.ranks.count > 1:
+            batch = batch.map(lambda tensor: tensor[self.ranks.rows(len(tensor))])
         sample, ids = batch.sample, batch.ids
         depends_on = None if self.model.dependency_head is None else self.data.depends_on(sample)
-        # counts of the whole batch, so that its parts add up to it exactly
-        tokens = self._sums(token_targets(sample).sum(1))
-        positions = self._sums(id_targets(sample, self.objective.id_loss_on).sum(1)).clamp(min=1)
         most = self.data.most_answer_tokens
         means = torch.zeros(self.models, 3, device=ids.device)
         self.optimizer.zero_grad(set_to_none=True)
         bf16 = torch.autocast(self.device_type, torch.bfloat16) if self.bf16 else nullcontext()
         for rows in self._parts(len(ids)):
             with bf16:
-                losses = answer_loss(
-                    self.model,
+                losses = self.loss(
                     sample.map(lambda tensor, rows=rows: tensor[rows]),
                     ids[rows],
                     self.objective,
@@ -98,9 +105,10 @@ class Stepper:
                     most=most,
                     depends_on=None if depends_on is None else depends_on[rows],
                 )
-            sums = [self._sums(loss) for loss in (losses.token, losses.position, losses.dependency)]
+            sums = [self._sums(loss) for loss in losses]
             mean = torch.stack([sums[0] / tokens, sums[1] / positions, sums[2] / tokens], dim=1)
-            (mean @ self.weights.to(mean.dtype)).sum().backward()  # type: ignore[no-untyped-call]
+            # ranks take the mean of their gradients, and what is wanted is the sum
+            ((mean @ self.weights.to(mean.dtype)).sum() * self.ranks.count).backward()  # type: ignore[no-untyped-call]
             means += mean.detach()
         parameters = list(self.model.parameters())
         norms = clip_each(parameters, self.optimizer_config.clip or math.inf, self.models)
@@ -108,7 +116,7 @@ class Stepper:
         self.optimizer.step()
         if self.shares is not None and before is not None:
             take_shares(parameters, before, self.shares)
-        return torch.cat([means, norms[:, None]], dim=1)
+        return torch.cat([self.ranks.add(means), norms[:, None]], dim=1)
 
     def _sums(self, by_row: Tensor) -> Tensor:
         """Over the rows of each model."""
