@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+import time
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
@@ -173,7 +174,12 @@ def test_wandb_itself_offline(tmp_path, monkeypatch):
     parts = sorted(folder.path.glob("wandb/offline-run-*/run-*.wandb"))
     identity = json.loads((folder.path / "tracking.json").read_text())["id"]
     assert {part.name for part in parts} == {f"run-{identity}.wandb"}
-    assert any(b"test/token_em_free/6" in part.read_bytes() for part in parts)
+    # another process writes these files, and may still be at it
+    deadline = time.monotonic() + 30
+    while not (sent := any(b"test/token_em_free/6" in part.read_bytes() for part in parts)):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert sent
 
 
 def test_the_log_tells_what_happened(tmp_path):
