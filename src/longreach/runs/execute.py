@@ -45,6 +45,8 @@ class Observer:
     """Begin a phase of so many units; the answer is called with the units done and a short note."""
     say: Callable[[str], None] = lambda line: None
     should_stop: Callable[[], bool] = lambda: False
+    saved: Callable[[RunFolder], None] = lambda folder: None
+    """Called when a run has saved a checkpoint or its scores."""
 
 
 def choose_device(device: str) -> str:
@@ -193,6 +195,7 @@ def _train(runs: list[_Run], device: str, observer: Observer, failures: dict[Pat
             save_checkpoint(folder.checkpoints, done, member, optimizers[number], score)
             prune(folder.checkpoints, config.train.keep_last)
             journal.note("checkpoint", step=done, score=score)
+            observer.saved(folder)
 
         def give_up(reason: str) -> None:
             failures[folder.path] = failure = f"{folder.path}: {reason}; {_last_good(folder)}"
@@ -241,6 +244,7 @@ def _test(run: _Run, device: str, observer: Observer) -> bool:
     tracker.log(config.train.steps, score_values(scores))
     tracker.finish(done=True)
     journal.note("finished")
+    observer.saved(folder)
     return True
 
 

@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from longreach.sweep.courier import SIGN, bring_log, take_log
 from longreach.sweep.job import STOPPED
 from longreach.sweep.order import Order
+from longreach.sweep.storage import open_storage
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,9 @@ class JobProcess:
         """`folder` is where classes of the user's are found; the environment is added to ours."""
         order.log.parent.mkdir(parents=True, exist_ok=True)
         self.log = order.log
+        self.storages = [open_storage(url) for url in order.urls]
+        if self.storages:
+            bring_log(self.log, self.storages[0])
         with order.log.open("ab") as log:
             self.log_start = log.tell()
             self.process = subprocess.Popen(
@@ -60,6 +65,10 @@ class JobProcess:
         except subprocess.TimeoutExpired:
             return None
         self.stop()
+        if self.storages:
+            take_log(self.log, self.storages[0])
+        for storage in self.storages:
+            storage.remove(SIGN)  # it may not have come to that itself
         return Outcome(code == STOPPED, "" if code in (0, STOPPED) else self._reason(code))
 
     def _reason(self, code: int) -> str:
