@@ -116,7 +116,7 @@ def test_ctrl_c_lets_every_run_save(cluster, node, tmp_path):
 
 
 def test_results_in_storage(cluster, node, tmp_path, undisturbed):
-    content = {**LONG, "seeds": 1, "train": {**LONG["train"], "steps": 300}}
+    content = {**LONG, "seeds": 1, "train": {**LONG["train"], "steps": 200}}
     file, stored = write(tmp_path / "stored.yaml", content), tmp_path / "stored"
     flags = ("--backend", "ray", "--address", cluster.address, "--scratch", str(tmp_path / "scratch"))
     driver = start(file, f"file://{stored}", *flags)

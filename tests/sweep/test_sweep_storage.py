@@ -14,9 +14,10 @@ from sweeping import ENDLESS, LONG, TINY, check_whole, finish, kill, process_of,
 
 from longreach.cli.main import main
 from longreach.errors import RunFailed
+from longreach.sweep import Backend, Watcher, drive, make_plan, open_mirror, open_storage, read_states
 from longreach.sweep import courier as couriers
-from longreach.sweep import make_plan, open_mirror, open_storage, read_states
 from longreach.sweep.courier import SIGN, Courier
+from longreach.sweep.process import Outcome
 
 STACKED = {**TINY, "seeds": 2, "stack": 2}
 
@@ -104,11 +105,11 @@ def test_a_sweep_in_storage_is_the_one_in_a_folder(tmp_path, capsys):
 
 def test_a_killed_job_goes_on_from_the_storage_alone(tmp_path):
     """And passes over a checkpoint that was damaged there."""
-    content = {**LONG, "seeds": 1, "train": {**LONG["train"], "steps": 300}}
+    content = {**LONG, "seeds": 1, "train": {**LONG["train"], "steps": 200}}
     file, stored = write(tmp_path / "long.yaml", content), tmp_path / "stored"
     driver = start(file, f"file://{stored}", "--scratch", str(tmp_path / "one"))
     first = stored / "long" / "seed-0"
-    wait_until(lambda: step_of(first) >= 60)
+    wait_until(lambda: step_of(first) >= 40)
     driver.send_signal(signal.SIGSTOP)  # lest it starts the job again
     kill(process_of(first))
     driver.kill()
@@ -216,6 +217,39 @@ def test_a_mirror_follows_the_storage(tmp_path, shelf):
         mirror.look()
         assert states() == ["waiting", "finished"]
     assert not mirror.folder.exists()
+
+
+class Failing(Backend):
+    """Every job fails, on whatever machine."""
+
+    def __init__(self):
+        self.orders = {}
+
+    def has_room(self):
+        return True
+
+    def start(self, number, order):
+        self.orders[number] = order
+
+    def ended(self, seconds):
+        return {number: Outcome(False, "it broke") for number in self.orders}
+
+    def stop(self):
+        raise AssertionError("nobody asked")
+
+    def close(self):
+        raise AssertionError("the driver does not own its backend")
+
+
+def test_failures_are_counted_and_forgotten_in_the_storage(tmp_path, shelf):
+    plan = make_plan(write(tmp_path / "s.yaml", {**TINY, "retries": 0}))
+    for retry_failed, started in ((False, 1), (False, 0), (True, 1)):
+        backend = Failing()
+        with open_mirror(shelf, tmp_path / "scratch") as mirror:
+            assert drive(plan, mirror.folder, backend, Watcher(), retry_failed, mirror)
+        assert len(backend.orders) == started
+        assert json.loads(Shelf().cat("/x/s/seed-0/attempts.json"))["failures"] == 1
+    assert backend.orders[0].stored == [(str(tmp_path / "scratch" / "s" / "seed-0"), "shelf://x/s/seed-0")]
 
 
 @pytest.mark.parametrize(

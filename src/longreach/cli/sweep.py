@@ -202,12 +202,10 @@ def _show_status(args: argparse.Namespace, plan: Plan, folder: Path) -> int:
     else:
         out.print(status_table(plan, states))
         if count_states(states)["finished"]:
-            way = (
-                f"longreach sweep fetch {place} DEST && longreach report DEST"
-                if is_url(place)
-                else f"longreach report {place}"
+            fetched = f"longreach sweep fetch {place} DEST && longreach report DEST"
+            out.print(
+                fetched if is_url(place) else f"longreach report {place}", markup=False, highlight=False, soft_wrap=True
             )
-            out.print(way, markup=False, highlight=False, soft_wrap=True)
     return count_states(states)["failed"]
 
 

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from longreach.files import write_atomically
 from longreach.sweep.lock import LOCK
@@ -91,7 +91,8 @@ class Courier:
         """What lies here from an earlier start may be older than what the storage has."""
         _empty(self.folder)
         for path in self.storage.list():
-            if path not in (SIGN, LOG):  # the log is here, and being written to
+            # the log is here already, and being written to
+            if path != LOG and not PurePosixPath(path).name.startswith("."):
                 self.storage.fetch(path, self.folder / path)
         self.there = {path: (facts.st_mtime_ns, facts.st_size) for path, facts in self._files() if path != LOG}
 
@@ -100,17 +101,6 @@ class Courier:
         for path in self.folder.rglob("[!.]*"):
             if path.is_file():
                 yield path.relative_to(self.folder).as_posix(), path.stat()
-
-
-def bring_log(log: Path, storage: Storage) -> None:
-    """What earlier starts said, before the next one adds to it."""
-    said = storage.read([LOG]).get(LOG, b"")
-    write_atomically(log, said)
-
-
-def take_log(log: Path, storage: Storage) -> None:
-    """With the last words of a process, which it cannot copy itself."""
-    storage.put(log, LOG)
 
 
 def shows_life(folder: Path) -> bool:

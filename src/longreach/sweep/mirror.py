@@ -24,11 +24,11 @@ class Mirror:
     storage: Storage
     folder: Path
     scratch: Path
-    """Where jobs keep run folders while they work on them; on every machine, for it need not be shared."""
+    """Where jobs keep run folders while they work on them; each machine has its own."""
 
     def look(self, below: str = "") -> None:
         """Bring the mirror up to date: all of it, or one run."""
-        there = [path for path in self.storage.list(below) if _is_told(path)]
+        there = {path for path in self.storage.list(below) if _is_told(path)}
         done = {str(PurePosixPath(path).parent) for path in there if self._is_finished(path)}
         wanted = []
         for path in there:

@@ -52,7 +52,7 @@ class Recorder:
         return time.monotonic() - self.started
 
     def observer(self, should_stop: Callable[[], bool], saved: Callable[[RunFolder], None]) -> Observer:
-        return Observer(self._phase, lambda line: print(line, flush=True), should_stop, saved)
+        return Observer(phase=self._phase, say=_print, should_stop=should_stop, saved=saved)
 
     def finish(self) -> None:
         write_progress(self.folder, Progress("done", 1, 1, "", self.seconds))
@@ -72,3 +72,7 @@ class Recorder:
                 print(f"{title}: {done}/{total} {note}", flush=True)
 
         return report
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
