@@ -115,11 +115,11 @@ def test_ctrl_c_lets_every_run_save(cluster, node, tmp_path):
     assert not (out / "endless" / "seed-1").exists()
 
 
-def test_results_in_storage(cluster, node, tmp_path, undisturbed):
+def test_results_in_storage(cluster, node, tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # for the lock and the scratch folder
     content = {**LONG, "seeds": 1, "train": {**LONG["train"], "steps": 200}}
     file, stored = write(tmp_path / "stored.yaml", content), tmp_path / "stored"
-    flags = ("--backend", "ray", "--address", cluster.address, "--scratch", str(tmp_path / "scratch"))
-    driver = start(file, f"file://{stored}", *flags)
+    driver = start(file, f"file://{stored}", "--backend", "ray", "--address", cluster.address)
     first = stored / "stored" / "seed-0"
     wait_for_a_checkpoint(first)
     kill(process_of(first))
