@@ -7,7 +7,7 @@
 #SBATCH --time=24:00:00
 #SBATCH --signal=B:TERM@120
 # Ray on all nodes of the job, then a sweep:  sbatch examples/slurm.sh FILE OUT
-# Activate an environment with longreach[ray] first; OUT is a folder that all nodes see.  Submit again to go on.
+# Activate an environment with longreach[ray] first; OUT is a folder that all nodes see, or a URL.  Submit again to go on.
 set -euo pipefail
 
 address=$(hostname --ip-address | awk '{print $1}'):6379 # this script runs on the first node

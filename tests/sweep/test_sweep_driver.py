@@ -8,8 +8,7 @@ from sweeping import TINY, write
 
 from longreach.errors import BadInput
 from longreach.sweep import Backend, Watcher, drive, make_plan, read_states, sole_driver
-from longreach.sweep.job import LOCK
-from longreach.sweep.lock import is_locked, try_lock
+from longreach.sweep.lock import LOCK, is_locked, try_lock
 from longreach.sweep.process import Outcome
 from longreach.sweep.state import read_attempts
 

@@ -115,6 +115,19 @@ def test_ctrl_c_lets_every_run_save(cluster, node, tmp_path):
     assert not (out / "endless" / "seed-1").exists()
 
 
+def test_results_in_storage(cluster, node, tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # for the lock and the scratch folder
+    content = {**LONG, "seeds": 1, "train": {**LONG["train"], "steps": 200}}
+    file, stored = write(tmp_path / "stored.yaml", content), tmp_path / "stored"
+    driver = start(file, f"file://{stored}", "--backend", "ray", "--address", cluster.address)
+    first = stored / "stored" / "seed-0"
+    wait_for_a_checkpoint(first)
+    kill(process_of(first))
+    assert "seed-0: killed by SIGKILL; tries left: 2" in finish(driver)
+    assert (first / "log.txt").read_text().count("resuming ") == 1
+    check_whole(file, stored, undisturbed)
+
+
 def test_more_than_this_machine_has_is_refused(tmp_path, capsys):
     """Ray would wait for ever.  Its own cluster is started for this, and ended."""
     import ray

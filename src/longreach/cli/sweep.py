@@ -1,4 +1,4 @@
-"""`longreach sweep run|status FILE`: many runs, on one machine or on a cluster."""
+"""`longreach sweep run|status FILE`: many runs, on one machine or on a cluster; `fetch` gets them from storage."""
 
 import argparse
 import json
@@ -19,14 +19,21 @@ from longreach.runs import choose_device
 from longreach.sweep import (
     Backend,
     LocalBackend,
+    Mirror,
     Plan,
     Resources,
     Watcher,
     check_plan,
+    check_writable,
     drive,
     estimate,
+    fetch,
+    is_url,
     make_plan,
+    open_mirror,
+    open_storage,
     read_states,
+    scratch_folder,
     sole_driver,
 )
 
@@ -53,13 +60,25 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "--dry-run", action="store_true", help="check everything, tell how many runs and how long, run nothing"
     )
     start.add_argument("--retry-failed", action="store_true", help="try runs again that were given up")
+    start.add_argument(
+        "--scratch", type=Path, metavar="DIR", help="with a URL: where each machine keeps what it works on"
+    )
     start.set_defaults(verb=run, takes_settings=False)
     look = parts.add_parser("status", help="how far a sweep is", description="How far a sweep is; it may be running.")
     look.set_defaults(verb=status, takes_settings=False)
     for part in (start, look):
         part.add_argument("file", type=Path, help="a sweep file (docs/cluster.md)")
-        part.add_argument("--out", help="folder of the sweep (default: runs/NAME)")
+        part.add_argument("--out", help="folder of the sweep (default: runs/NAME), or a URL such as s3://BUCKET/PATH")
         part.add_argument("--json", action="store_true", help="print JSON, and no progress")
+    get = parts.add_parser(
+        "fetch",
+        help="copy a sweep from storage into a folder",
+        description="Copy what a sweep has in storage into a folder, for `longreach report`.",
+    )
+    get.add_argument("url", help="what was given as --out")
+    get.add_argument("folder", type=Path, help="where to; what is there already is written over")
+    get.add_argument("--checkpoints", action="store_true", help="checkpoints as well")
+    get.set_defaults(verb=fetch_runs, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
@@ -67,30 +86,46 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput("--address needs --backend ray")
     if args.workers is not None and args.workers < 1:
         raise BadInput(f"--workers must be at least 1, got {args.workers}")
-    folder = _folder(args)
     plan = make_plan(args.file)
-    check_plan(plan, folder, (lambda done, total: None) if args.json else _tell_checks)
-    resources = _resources(plan.file.resources, args.device)
-    if args.dry_run:
-        return _dry_run(args, plan, folder, resources)
-    with (
-        sole_driver(folder),
-        closing(_backend(args, resources)) as backend,
-        _ask_to_stop() as asked,
-        live_table(plan, folder, quiet=args.json) as show,
-    ):
-        watcher = Watcher(say=_say, show=show, should_stop=lambda: bool(asked))
-        done = drive(plan, folder, backend, watcher, args.retry_failed)
-    if not done:
-        command = shlex.join(["longreach", *sys.argv[1:]])
-        _say(f"interrupted; everything is saved.  To go on:  {command}")
-        return INTERRUPTED
-    failed = _show_status(plan, folder, args.json)
+    with _results(args, args.scratch) as (folder, mirror):
+        check_plan(plan, folder, (lambda done, total: None) if args.json else _tell_checks)
+        resources = _resources(plan.file.resources, args.device)
+        if args.dry_run:
+            return _dry_run(args, plan, folder, resources)
+        if not _drive(args, plan, folder, mirror, resources):
+            command = shlex.join(["longreach", *sys.argv[1:]])
+            _say(f"interrupted; everything is saved.  To go on:  {command}")
+            return INTERRUPTED
+        failed = _show_status(args, plan, folder)
     return 1 if failed else 0
 
 
+def _drive(args: argparse.Namespace, plan: Plan, folder: Path, mirror: Mirror | None, resources: Resources) -> bool:
+    if mirror is not None:
+        check_writable(mirror.storage)
+    with (
+        # storage has no locks: at least on this machine there is one driver
+        sole_driver(folder) if mirror is None else sole_driver(scratch_folder(args.out), args.out),
+        closing(_backend(args, resources)) as backend,
+        _ask_to_stop() as asked,
+        live_table(plan, folder, args.json, (lambda: None) if mirror is None else mirror.look) as show,
+    ):
+        watcher = Watcher(say=_say, show=show, should_stop=lambda: bool(asked))
+        return drive(plan, folder, backend, watcher, args.retry_failed, mirror)
+
+
 def status(args: argparse.Namespace, settings: list[str]) -> int:
-    _show_status(make_plan(args.file), _folder(args), args.json)
+    plan = make_plan(args.file)
+    with _results(args) as (folder, _):
+        _show_status(args, plan, folder)
+    return 0
+
+
+def fetch_runs(args: argparse.Namespace, settings: list[str]) -> int:
+    if not is_url(args.url):
+        raise BadInput(f"{args.url} is not a URL: what lies in a folder can be read there")
+    count = fetch(open_storage(args.url), args.folder, args.checkpoints)
+    out.print(f"{count} runs in {args.folder}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
@@ -100,10 +135,24 @@ def _tell_checks(done: int, total: int) -> None:
         _say(f"checked {done} of {total} configurations")
 
 
-def _folder(args: argparse.Namespace) -> Path:
-    if args.out and "://" in args.out:
-        raise BadInput(f"--out must be a folder that every machine sees, such as one on NFS; got {args.out}")
-    return Path(args.out) if args.out else Path("runs") / args.file.stem
+@contextmanager
+def _results(args: argparse.Namespace, scratch: Path | None = None) -> Iterator[tuple[Path, Mirror | None]]:
+    """The folder of the sweep; of one in storage, a mirror's, which is gone afterwards."""
+    if not args.out or not is_url(args.out):
+        if scratch is not None:
+            raise BadInput("--scratch needs a URL as --out: in a folder, runs are worked on where they lie")
+        yield Path(args.out) if args.out else Path("runs") / args.file.stem, None
+        return
+    with open_mirror(open_storage(args.out), scratch_folder(args.out, scratch)) as mirror:
+        try:
+            yield mirror.folder, mirror
+        except BadInput as error:  # what is wrong with the mirror is wrong with the storage
+            raise BadInput(*(line.replace(str(mirror.folder), mirror.storage.url) for line in error.lines)) from error
+
+
+def _place(args: argparse.Namespace, folder: Path) -> str:
+    """What the user calls the folder."""
+    return args.out if args.out and is_url(args.out) else str(folder)
 
 
 def _resources(asked: Resources, device: str) -> Resources:
@@ -131,7 +180,7 @@ def _dry_run(args: argparse.Namespace, plan: Plan, folder: Path, resources: Reso
     counts = count_states(states)
     if args.json:
         facts = {"seconds": guess.seconds, "basis": guess.basis, "workers": workers}
-        print(json.dumps({**to_json(plan, folder, states), "estimate": facts}))
+        print(json.dumps({**to_json(plan, _place(args, folder), states), "estimate": facts}))
         return 0
     for state in states:
         out.print(f"{state.state:9} {state.name}", markup=False, highlight=False, soft_wrap=True)
@@ -144,15 +193,19 @@ def _dry_run(args: argparse.Namespace, plan: Plan, folder: Path, resources: Reso
     return 0
 
 
-def _show_status(plan: Plan, folder: Path, as_json: bool) -> int:
+def _show_status(args: argparse.Namespace, plan: Plan, folder: Path) -> int:
     """Print where every run stands; the answer is the number that failed."""
     states = read_states(plan, folder)
-    if as_json:
-        print(json.dumps(to_json(plan, folder, states)))
+    place = _place(args, folder)
+    if args.json:
+        print(json.dumps(to_json(plan, place, states)))
     else:
         out.print(status_table(plan, states))
         if count_states(states)["finished"]:
-            out.print(f"longreach report {folder}", markup=False, highlight=False, soft_wrap=True)
+            fetched = f"longreach sweep fetch {place} DEST && longreach report DEST"
+            out.print(
+                fetched if is_url(place) else f"longreach report {place}", markup=False, highlight=False, soft_wrap=True
+            )
     return count_states(states)["failed"]
 
 

@@ -50,14 +50,17 @@ def _progress(state: RunState) -> str:
 
 
 @contextmanager
-def live_table(plan: Plan, folder: Path, quiet: bool) -> Iterator[Callable[[], None]]:
+def live_table(
+    plan: Plan, folder: Path, quiet: bool, look: Callable[[], None] = lambda: None
+) -> Iterator[Callable[[], None]]:
     """A function that draws the table anew; where there is no terminal, it draws nothing.  Looking at thousands of
-    folders takes a while: a tenth of the time may go into it."""
+    folders takes a while, and longer where `look` must bring them up to date: a tenth of the time may go into it."""
     if quiet or not say.is_terminal:
         yield lambda: None
         return
 
     def draw() -> Group:
+        look()
         states = read_states(plan, folder)
         urgent = sorted(states, key=lambda state: ("running", "failed", "waiting", "finished").index(state.state))
         done = sum(state.state == "finished" for state in states)
@@ -78,11 +81,11 @@ def live_table(plan: Plan, folder: Path, quiet: bool) -> Iterator[Callable[[], N
         yield show
 
 
-def to_json(plan: Plan, folder: Path, states: Sequence[RunState]) -> dict[str, Any]:
+def to_json(plan: Plan, folder: str, states: Sequence[RunState]) -> dict[str, Any]:
     counts = count_states(states)
     return {
         "title": plan.file.title,
-        "folder": str(folder),
+        "folder": folder,
         "counts": {name: counts[name] for name in _STYLES},
         "runs": [
             {

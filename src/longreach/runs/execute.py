@@ -54,6 +54,8 @@ class Observer:
     """Begin a phase of so many units; the answer is called with the units done and a short note."""
     say: Callable[[str], None] = lambda line: None
     should_stop: Callable[[], bool] = lambda: False
+    saved: Callable[[RunFolder], None] = lambda folder: None
+    """Called when a run has saved a checkpoint or its scores."""
 
 
 def choose_device(device: str) -> str:
@@ -239,6 +241,7 @@ def _train(
                 for run in runs:
                     prune(run.folder.checkpoints, settings.keep_last)
             journal.note("checkpoint", step=done, score=score)
+            observer.saved(folder)
             ranks.wait()
 
         def give_up(reason: str) -> None:
@@ -307,6 +310,7 @@ def _test(run: _Run, device: str, observer: Observer) -> bool:
     tracker.log(config.train.steps, score_values(scores))
     tracker.finish(done=True)
     journal.note("finished")
+    observer.saved(folder)
     return True
 
 

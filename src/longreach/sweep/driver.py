@@ -11,6 +11,7 @@ from pathlib import Path
 from longreach.errors import BadInput
 from longreach.sweep.backends import Backend
 from longreach.sweep.lock import try_lock
+from longreach.sweep.mirror import Mirror
 from longreach.sweep.order import make_order
 from longreach.sweep.plan import Job, Plan
 from longreach.sweep.process import Outcome
@@ -31,23 +32,35 @@ class Watcher:
 
 
 @contextmanager
-def sole_driver(out: Path) -> Iterator[None]:
-    """Refuse to drive a sweep that is driven already."""
+def sole_driver(out: Path, name: str = "") -> Iterator[None]:
+    """Refuse to drive a sweep that is driven already; the name is told where the folder only stands for it."""
     path = out / ".sweep.lock"
     with try_lock(path) as held:
         if not held:
-            raise BadInput(f"{out} is being worked on by {path.read_text().strip() or 'another process'}")
+            raise BadInput(f"{name or out} is being worked on by {path.read_text().strip() or 'another process'}")
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
         yield
 
 
-def drive(plan: Plan, out: Path, backend: Backend, watcher: Watcher, retry_failed: bool = False) -> bool:
-    """Until every run is finished or has failed too often; False if interrupted, with everything saved."""
+def drive(
+    plan: Plan,
+    out: Path,
+    backend: Backend,
+    watcher: Watcher,
+    retry_failed: bool = False,
+    mirror: Mirror | None = None,
+) -> bool:
+    """Until every run is finished or has failed too often; False if interrupted, with everything saved.
+
+    With a mirror, which `out` is then the folder of, runs lie in shared storage.
+    """
     jobs = [job for job in plan.jobs if not job.finished(out)]
     if retry_failed:
         for job in jobs:
             for folder in job.folders(out):
                 forget_failures(folder)
+            if mirror is not None:
+                mirror.take_attempts(job.names)
     retries = plan.file.retries
     queue = deque(number for number, job in enumerate(jobs) if not given_up(job, out, retries))
     running: set[int] = set()
@@ -58,30 +71,37 @@ def drive(plan: Plan, out: Path, backend: Backend, watcher: Watcher, retry_faile
             backend.stop()
         while queue and not stopping and backend.has_room():
             number = queue.popleft()
-            backend.start(number, make_order(jobs[number], out, plan.file.resources.cpus))
+            order = make_order(jobs[number], out, plan.file.resources.cpus)
+            backend.start(number, order if mirror is None else mirror.redirect(order, jobs[number].names))
             running.add(number)
         for number, outcome in backend.ended(_SECONDS).items():
             running.remove(number)
             job = jobs[number]
+            if mirror is not None:
+                for name in job.names:
+                    mirror.look(name)
             if job.finished(out):
                 watcher.say(f"finished: {_label(job)}")
             elif not stopping:
-                _note(job, out, outcome, retries, watcher)
+                _note(job, out, outcome, retries, watcher, mirror)
                 if not given_up(job, out, retries):
                     queue.append(number)
         watcher.show()
     return not stopping
 
 
-def _note(job: Job, out: Path, outcome: Outcome, retries: int, watcher: Watcher) -> None:
+def _note(job: Job, out: Path, outcome: Outcome, retries: int, watcher: Watcher, mirror: Mirror | None) -> None:
     """Write a failure down for each run that it left unfinished."""
-    lost = f"it ended well, but {out} holds no scores: is the folder shared by all machines?"
+    where = out if mirror is None else mirror.storage.url
+    lost = f"it ended well, but {where} holds no scores: is the folder shared by all machines?"
     reason = outcome.reason or ("stopped from outside" if outcome.stopped else lost)
     for name, folder in zip(job.names, job.folders(out), strict=True):
         if not folder.finished and read_attempts(folder).failures <= retries:
             attempts = note_failure(folder, reason)
             left = retries + 1 - attempts.failures
             watcher.say(f"failed: {name}: {reason}; " + (f"tries left: {left}" if left > 0 else "given up"))
+    if mirror is not None:
+        mirror.take_attempts(job.names)
 
 
 def _label(job: Job) -> str:

@@ -18,14 +18,14 @@ import torch
 from longreach.config import build
 from longreach.errors import BadInput, RunFailed
 from longreach.runs import RunConfig, RunFolder, choose_device, execute_together, gather_info
-from longreach.sweep.lock import wait_for_lock
+from longreach.sweep.courier import Courier
+from longreach.sweep.lock import LOCK, wait_for_lock
 from longreach.sweep.order import Order
 from longreach.sweep.progress import Recorder
+from longreach.sweep.storage import open_storage
 
 STOPPED = 130
 """The exit code of a job that was asked to stop: everything is saved."""
-LOCK = ".job.lock"
-"""Held by the process that works on a run folder."""
 
 
 def main() -> int:
@@ -42,25 +42,42 @@ def main() -> int:
     try:
         return _work(order, stop)
     except (BadInput, RunFailed) as error:
-        print(f"longreach: {' '.join(str(error).split())}", flush=True)
+        text = " ".join(str(error).split())
+        for folder, url in order.stored:
+            text = text.replace(folder, url)  # the scratch folder will be gone
+        print(f"longreach: {text}", flush=True)
         return 2 if isinstance(error, BadInput) else 1
 
 
 def _work(order: Order, stop: threading.Event) -> int:
     torch.set_num_threads(order.threads)
     folders = [RunFolder(Path(path)) for path in order.folders]
-    with ExitStack() as locks:
+    couriers = {Path(folder): Courier(Path(folder), open_storage(url)) for folder, url in order.stored}
+    with ExitStack() as held:
         for folder in folders:
             # an earlier process that has lost its sweep may still be saving
-            if not locks.enter_context(wait_for_lock(folder.path / LOCK, stop.is_set)):
+            if not held.enter_context(wait_for_lock(folder.path / LOCK, stop.is_set)):
                 return STOPPED
-        recorder = Recorder(folders[0].path)
+        for courier in couriers.values():
+            if not held.enter_context(courier.at_work(stop.is_set)):
+                return STOPPED
+
+        def beat() -> None:
+            for courier in couriers.values():
+                courier.beat()
+
+        def saved(folder: RunFolder) -> None:
+            if folder.path in couriers:
+                couriers[folder.path].send()
+
+        recorder = Recorder(folders[0].path, beat)
         device = choose_device(order.device)
         names = ["/".join(filter(None, (order.variant, f"seed-{seed}"))) for seed in order.seeds]
         stack = names if len(names) > 1 else []
         infos = [gather_info(order.recipe, order.title, order.variant, seed, device, stack) for seed in order.seeds]
         config = build(RunConfig, order.config)
-        if not execute_together([config] * len(folders), folders, infos, device, True, recorder.observer(stop.is_set)):
+        observer = recorder.observer(stop.is_set, saved)
+        if not execute_together([config] * len(folders), folders, infos, device, True, observer):
             print("stopped; everything is saved", flush=True)
             return STOPPED
         recorder.finish()

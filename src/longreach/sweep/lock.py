@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+LOCK = ".job.lock"
+"""Held by the process that works on a run folder."""
 _SECONDS = 0.2
 """Between two tries."""
 

@@ -1,7 +1,7 @@
 """What a worker is told: one job, in a form that travels."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,16 @@ class Order:
     config: dict[str, Any]
     seeds: list[int]
     folders: list[str]
-    """Of each seed, as absolute paths; every machine must see them under the same name."""
+    """Of each seed, as absolute paths; without URLs, every machine must see them under the same name."""
     threads: int
     device: str = "cpu"
+    urls: list[str] = field(default_factory=list)
+    """Of each seed in shared storage: the folders are then scratch, and each machine has its own."""
+
+    @property
+    def stored(self) -> list[tuple[str, str]]:
+        """Each scratch folder with its URL."""
+        return list(zip(self.folders, self.urls, strict=True)) if self.urls else []
 
     @property
     def log(self) -> Path:

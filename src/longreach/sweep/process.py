@@ -9,8 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from longreach.files import write_atomically
+from longreach.sweep.courier import LOG, SIGN
 from longreach.sweep.job import STOPPED
 from longreach.sweep.order import Order
+from longreach.sweep.storage import open_storage
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,10 @@ class JobProcess:
         """`folder` is where classes of the user's are found; the environment is added to ours."""
         order.log.parent.mkdir(parents=True, exist_ok=True)
         self.log = order.log
+        self.storages = [open_storage(url) for url in order.urls]
+        if self.storages:
+            # what earlier starts said, wherever that was
+            write_atomically(self.log, self.storages[0].read([LOG]).get(LOG, b""))
         with order.log.open("ab") as log:
             self.log_start = log.tell()
             self.process = subprocess.Popen(
@@ -60,6 +67,11 @@ class JobProcess:
         except subprocess.TimeoutExpired:
             return None
         self.stop()
+        # a process cannot copy its own last words, and one that was killed leaves its sign
+        for storage in self.storages[:1]:
+            storage.put(self.log, LOG)
+        for storage in self.storages:
+            storage.remove(SIGN)
         return Outcome(code == STOPPED, "" if code in (0, STOPPED) else self._reason(code))
 
     def _reason(self, code: int) -> str:

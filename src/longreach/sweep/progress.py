@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from longreach.files import write_atomically
-from longreach.runs import Observer
+from longreach.runs import Observer, RunFolder
 
 _SECONDS = 1.0
 """Between two writes."""
@@ -40,8 +40,10 @@ def write_progress(folder: Path, progress: Progress) -> None:
 class Recorder:
     """Writes down what a job tells.  Lines go to stdout, which is the job's log."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, written: Callable[[], None]) -> None:
+        """`written` is called after every write."""
         self.folder = folder
+        self.written = written
         before = read_progress(folder)
         self.started = time.monotonic() - (before.seconds if before else 0.0)
 
@@ -49,8 +51,8 @@ class Recorder:
     def seconds(self) -> float:
         return time.monotonic() - self.started
 
-    def observer(self, should_stop: Callable[[], bool]) -> Observer:
-        return Observer(phase=self._phase, say=lambda line: print(line, flush=True), should_stop=should_stop)
+    def observer(self, should_stop: Callable[[], bool], saved: Callable[[RunFolder], None]) -> Observer:
+        return Observer(phase=self._phase, say=_print, should_stop=should_stop, saved=saved)
 
     def finish(self) -> None:
         write_progress(self.folder, Progress("done", 1, 1, "", self.seconds))
@@ -64,8 +66,13 @@ class Recorder:
             if now - written >= _SECONDS:
                 written = now
                 write_progress(self.folder, Progress(title.split()[0], done, total, note, now))
+                self.written()
             if now - logged >= _LOG_SECONDS:
                 logged = now
                 print(f"{title}: {done}/{total} {note}", flush=True)
 
         return report
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)

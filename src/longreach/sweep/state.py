@@ -11,8 +11,8 @@ from typing import Literal
 
 from longreach.files import write_atomically
 from longreach.runs import RunFolder
-from longreach.sweep.job import LOCK
-from longreach.sweep.lock import is_locked
+from longreach.sweep.courier import shows_life
+from longreach.sweep.lock import LOCK, is_locked
 from longreach.sweep.plan import Job, Plan
 from longreach.sweep.progress import Progress, read_progress
 from longreach.train import list_checkpoints
@@ -75,7 +75,7 @@ def _states_of(job: Job, out: Path, retries: int) -> list[RunState]:
         state: Literal["finished", "running", "failed", "waiting"] = "waiting"
         if folder.finished:
             state = "finished"
-        elif is_locked(folder.path / LOCK):
+        elif is_locked(folder.path / LOCK) or shows_life(folder.path):
             state = "running"
         elif attempts.failures > retries:
             state = "failed"
