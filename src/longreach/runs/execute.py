@@ -105,7 +105,10 @@ def execute_together(
     if ranks.count != processes():
         raise BadInput(f"started as one of {processes()} processes, which `longreach run` alone can make one run of")
     if not ranks.first:
-        with deterministic_kernels(config.train.deterministic, device):
+        with (
+            deterministic_kernels(config.train.deterministic, device),
+            naming_lack_of_memory(_TRAINING_WITH_LESS, partial(_last_good, folders[0])),
+        ):
             return follow(config, folders[0], infos[0].seed, device, ranks, parallel, observer.should_stop)
     todo = []
     for folder, info in zip(folders, infos, strict=True):
