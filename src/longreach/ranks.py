@@ -60,7 +60,7 @@ class Ranks:
         """The first rank's value; what the others say does not count."""
         if self.count == 1:
             return value
-        word = torch.tensor(value)
+        word = torch.tensor(int(value))  # a bool would be sent as fewer bytes than the others expect
         dist.broadcast(word, src=0, group=self.patient)
         return int(word)
 

@@ -107,7 +107,10 @@ def execute_together(
     if ranks.count != processes():
         raise BadInput(f"started as one of {processes()} processes, which `longreach run` alone can make one run of")
     if not ranks.first:
-        with deterministic_kernels(configs[0].train.deterministic, device):
+        with (
+            deterministic_kernels(configs[0].train.deterministic, device),
+            naming_lack_of_memory(_TRAINING_WITH_LESS, partial(_last_good, folders[0])),
+        ):
             return follow(configs[0], folders[0], infos[0].seed, device, ranks, parallel, observer.should_stop)
     todo = []
     for config, folder, info in zip(configs, folders, infos, strict=True):

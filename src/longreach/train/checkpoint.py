@@ -63,6 +63,8 @@ def load_checkpoint(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.o
             index, _, key = name.partition(".")
             state.setdefault(int(index), {})[key] = tensor
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    except torch.OutOfMemoryError:
+        raise  # it may well fit the model, if not the device
     except (RuntimeError, ValueError, KeyError) as error:
         raise RunFailed(f"checkpoint {checkpoint.path} does not fit the model of its config.yaml") from error
 
