@@ -133,7 +133,7 @@ def test_lack_of_memory_is_one_line_and_the_last_state_is_kept(tmp_path, monkeyp
 
 
 def test_lack_of_memory_in_a_test_says_what_needs_less(tmp_path, monkeypatch, capsys):
-    module = sys.modules["longreach.runs.execute"]
+    module = sys.modules["longreach.runs.scoring"]
     monkeypatch.setattr(module, "evaluate", fails_at(1, None, torch.OutOfMemoryError("CUDA out of memory.")))
     assert run(tmp_path)[0] == 1
     assert "evaluate.batch_tokens needs less; the last good state is step 24" in one_line(capsys)

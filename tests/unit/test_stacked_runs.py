@@ -81,7 +81,7 @@ def test_seeds_that_stopped_at_different_steps_go_on_alone(tmp_path):
 def test_a_stack_that_was_killed_while_it_saved_goes_back_to_a_step_that_all_have(tmp_path):
     config = replace(CONFIG, train=replace(CONFIG.train, keep_last=1))
     whole, _ = run_stack(tmp_path / "whole", config)
-    module = sys.modules["longreach.runs.execute"]
+    module = sys.modules["longreach.runs.training"]
     saves = iter(range(1, 100))
 
     def dying_save(*arguments):

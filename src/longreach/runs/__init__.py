@@ -1,15 +1,9 @@
 """Runs: recipes, folders, and what turns the one into the other."""
 
 from longreach.runs.check import check
-from longreach.runs.execute import (
-    Observer,
-    choose_device,
-    execute,
-    execute_together,
-    load_model,
-    refuse_other_config,
-)
+from longreach.runs.execute import choose_device, execute, execute_together, refuse_other_config
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
+from longreach.runs.observer import Observer
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
 from longreach.runs.parts import can_stack, new_model, runs_together, stack_key
 from longreach.runs.recipe import (
@@ -22,6 +16,7 @@ from longreach.runs.recipe import (
     shipped_recipes,
     variant_settings,
 )
+from longreach.runs.scoring import load_model
 from longreach.runs.tracking import check_trackers
 
 __all__ = [

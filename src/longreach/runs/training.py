@@ -1,0 +1,166 @@
+"""Training of runs, one or a stack of them, from wherever they were left."""
+
+from pathlib import Path
+
+import torch
+
+from longreach.errors import RunFailed
+from longreach.evaluate import judge
+from longreach.model import Model, member_state, stack_models
+from longreach.ranks import Ranks
+from longreach.runs.observer import Observer, Run, label, last_good
+from longreach.runs.parts import common_training, stacked_data
+from longreach.runs.recipe import RunConfig
+from longreach.seeding import stream
+from longreach.train import (
+    Checkpoint,
+    Hooks,
+    Parallel,
+    Shared,
+    build_optimizer,
+    legal_lengths,
+    load_checkpoint,
+    newest_intact,
+    prune,
+    save_checkpoint,
+    stack_state,
+    take_member,
+    train,
+)
+
+_VALIDATION_SAMPLES = 256
+
+
+def train_runs(
+    runs: list[Run],
+    device: str,
+    observer: Observer,
+    failures: dict[Path, str],
+    ranks: Ranks,
+    parallel: Parallel,
+) -> bool:
+    settings, shares = common_training([run.config for run in runs])
+    starts = _starts(runs, settings.save_every)
+    steps = [_step(start) for start in starts]
+    if len(set(steps)) > 1:
+        runs[0].journal.warn("the seeds stopped at different steps: they go on one after the other")
+        return all(train_runs([run], device, observer, failures, ranks, parallel) for run in runs)
+    optimizers: list[torch.optim.Optimizer] = [build_optimizer(run.config.train.optimizer, run.model) for run in runs]
+    step = steps[0]
+    for run, start, own in zip(runs, starts, optimizers, strict=True):
+        if start is not None:
+            load_checkpoint(start, run.model, own)
+            run.journal.tell("resumed", f"resuming {run.folder.path} at step {step}", step=step)
+        run.folder.forget_after(step)
+        run.tracker.forget_after(step)
+    ranks.hear(step)
+    if step >= settings.steps:
+        return True
+    model, optimizer, shared = runs[0].model, optimizers[0], None
+    if ranks.count > 1:
+        shared = Shared(parallel, ranks, device, settings, model, optimizer)
+        model, optimizer = shared.model, shared.optimizer
+    if len(runs) > 1:
+        model = stack_models([run.model for run in runs])
+        optimizer = build_optimizer(settings.optimizer, model)
+        if step:
+            stack_state(optimizer, optimizers)
+    model.recompute = settings.recompute
+    # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
+    compiled = model.compiled() if settings.compile else None
+    data = stacked_data([(run.config, run.seed) for run in runs], device)
+    report = observer.phase(f"train {_labels(runs)}", settings.steps)
+    report(step, "")
+
+    def refresh(number: int) -> None:
+        """Bring one of the models of a stack up to date, or the one that ranks have parts of."""
+        if shared is not None:
+            shared.refresh_model(runs[number].model)
+        if len(runs) > 1:
+            runs[number].model.load_state_dict(member_state(model, number))
+
+    def hooks(number: int) -> Hooks:
+        config, folder, seed, member, journal, tracker = runs[number]
+
+        def log(done: int, values: dict[str, float]) -> None:
+            folder.log(done, values)
+            tracker.log(done, values)
+
+        def validate(done: int) -> float:
+            refresh(number)
+            score = _validate(config, member.eval(), seed, device)
+            log(done, {"in_distribution_em": score})
+            ranks.wait()
+            return score
+
+        def save(done: int, score: float | None) -> None:
+            refresh(number)
+            if shared is not None:
+                shared.refresh_state(optimizers[number])
+            if len(runs) > 1:
+                take_member(optimizer, number, optimizers[number])
+            save_checkpoint(folder.checkpoints, done, member, optimizers[number], score)
+            if number == max(other for other, run in enumerate(runs) if run.folder.path not in failures):
+                # not before all are saved: a stack that is killed in between goes back to a step that all have
+                for run in runs:
+                    prune(run.folder.checkpoints, settings.keep_last)
+            journal.note("checkpoint", step=done, score=score)
+            observer.saved(folder)
+            ranks.wait()
+
+        def give_up(reason: str) -> None:
+            failures[folder.path] = failure = (
+                f"{folder.path}: {reason}; {last_good(folder)}; try a lower train.optimizer.lr"
+            )
+            journal.note("gave up", "error", message=failure)
+            tracker.finish(done=False)
+            if len(runs) == 1:
+                raise RunFailed(failure)
+            observer.say(f"{failure}; the others go on")
+
+        return Hooks(
+            log=log,
+            validate=validate,
+            save=save,
+            progress=lambda done, loss: report(done, f"loss {loss:.3g}"),
+            should_stop=lambda: ranks.any(observer.should_stop()),
+            give_up=give_up,
+        )
+
+    every = [hooks(number) for number in range(len(runs))]
+    loss = None if shared is None else shared.loss
+    return train(model, optimizer, data, settings, every, step, compiled, shares, ranks, loss)
+
+
+def _starts(runs: list[Run], save_every: int) -> list[Checkpoint | None]:
+    """What each seed goes on from: where a stack was killed while it saved, the step before, which all of them have."""
+    newest = [newest_intact(run.folder.checkpoints, run.journal.warn) for run in runs]
+    steps = [_step(start) for start in newest]
+    if max(steps) - min(steps) > save_every:
+        return newest
+    return [
+        start if _step(start) == min(steps) else newest_intact(run.folder.checkpoints, run.journal.warn, min(steps))
+        for run, start in zip(runs, newest, strict=True)
+    ]
+
+
+def _step(start: Checkpoint | None) -> int:
+    return 0 if start is None else start.step
+
+
+@torch.no_grad()
+def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
+    """Share of exact answers at training lengths, on a stream of its own (short samples may repeat all the same)."""
+    lengths = torch.tensor(legal_lengths(config.task, config.train.lengths), device=device)
+    draws = stream(seed, "validate", torch.arange(_VALIDATION_SAMPLES, device=device))
+    length = lengths[draws.below("length", len(lengths), 1)[:, 0]]
+    sample = config.task.sample(length, draws.child("task"), int(lengths.max()))
+    judged = judge(model, sample, config.ids.evaluation_ids(config.task, sample))
+    return float(judged.exact_with_ids.float().mean())
+
+
+def _labels(runs: list[Run]) -> str:
+    if len({run.folder.path.parent for run in runs}) > 1:
+        return f"{label(runs[0].folder)} and {len(runs) - 1} more"
+    others = [str(run.seed) for run in runs[1:]]
+    return ", ".join([label(runs[0].folder), *others])
