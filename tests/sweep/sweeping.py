@@ -73,7 +73,7 @@ def kill(process: int) -> None:
 
 def finish(driver: subprocess.Popen, code: int = 0) -> str:
     try:
-        _, error = driver.communicate(timeout=90)
+        _, error = driver.communicate(timeout=180)
     finally:
         driver.kill()
     assert driver.returncode == code, error

@@ -61,7 +61,8 @@ def states(plan, out):
 
 def make_checkpoint(folder, step):
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-    (folder / "checkpoints" / f"step-{step:08}.json").write_text(json.dumps({"step": step, "score": None}))
+    record = {"step": step, "score": None, "sha256": ""}
+    (folder / "checkpoints" / f"step-{step:08}.json").write_text(json.dumps(record))
 
 
 def test_everything_is_run_once_and_never_again(plan, tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ except ImportError as error:
 
 _SECONDS = 0.5
 """Between two looks at a job's process."""
+_ASK_AGAIN = 10.0
+"""Seconds after which a job that was to stop and has not ended is asked once more."""
 
 
 class RayBackend(Backend):
@@ -36,6 +39,8 @@ class RayBackend(Backend):
         self.gpus = resources.gpus if resources.gpus is not None else float(there.get("GPU", 0) > 0)
         self.workers = workers
         self.tasks: dict[int, Any] = {}
+        self.asked: float | None = None
+        """When the jobs were last asked to stop."""
         needed = {"CPU": resources.cpus, "GPU": self.gpus}
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if not address and not any(all(node.get(k, 0) >= v for k, v in needed.items()) for node in nodes):
@@ -58,11 +63,15 @@ class RayBackend(Backend):
         )
 
     def ended(self, seconds: float) -> dict[int, Outcome]:
+        if self.asked is not None and time.monotonic() > self.asked + _ASK_AGAIN:
+            self.stop()
         numbers = {task: number for number, task in self.tasks.items()}
         ready, _ = ray.wait(list(numbers), timeout=seconds) if numbers else ([], [])
         return {numbers[task]: self._result(numbers[task]) for task in ready}
 
     def stop(self) -> None:
+        # Ray does what it can: a request that comes at an unlucky moment gets lost
+        self.asked = time.monotonic()
         for task in self.tasks.values():
             ray.cancel(task)
 
