@@ -40,7 +40,7 @@ def start(file: Path, out: Path, *flags: str) -> subprocess.Popen:
     )
 
 
-def wait_until(holds, seconds: float = 60.0):
+def wait_until(holds, seconds: float = 240.0):
     """Poll; the limit is for a hang, not for a slow machine."""
     until = time.monotonic() + seconds
     while not (found := holds()):
@@ -73,7 +73,7 @@ def kill(process: int) -> None:
 
 def finish(driver: subprocess.Popen, code: int = 0) -> str:
     try:
-        _, error = driver.communicate(timeout=180)
+        _, error = driver.communicate(timeout=240)
     finally:
         driver.kill()
     assert driver.returncode == code, error
