@@ -46,13 +46,17 @@ def test_padding_behind_changes_nothing(monkeypatch, attention, tokens):
 
 def test_with_a_bias_or_a_cache_the_formula_stays(monkeypatch):
     monkeypatch.setattr(adasplash, "serves", lambda q, alpha: True)
-    monkeypatch.setattr(adasplash, "attend", lambda *_: pytest.fail("the kernel knows neither"))
+    served = []
+    monkeypatch.setattr(adasplash, "attend", lambda q, k, v: served.append(q.shape) or q)
     biased = TransformerConfig(layers=1, width=32, heads=2, attention=EntmaxConfig(), encoding=AlibiConfig())
     build_model(biased, 7, 0)(torch.zeros(1, 5, dtype=torch.long), torch.arange(5)[None, None])
     model = build_model(TransformerConfig(layers=1, width=32, heads=2, attention=EntmaxConfig()), 7, 0)
     cache = model.new_cache(1, slots=5)
     cache.fix()
     model(torch.zeros(1, 2, dtype=torch.long), torch.arange(2)[None, None], cache)
+    assert served == []
+    model(torch.zeros(1, 2, dtype=torch.long), torch.arange(2)[None, None])
+    assert served == [(1, 2, 2, 16)]  # without either it is asked
 
 
 class _OnGpu(torch.Tensor):

@@ -15,6 +15,8 @@ def test_the_cluster_file_is_one_of_rays():
     util = pytest.importorskip("ray.autoscaler._private.util")
     config = yaml.safe_load((EXAMPLES / "cluster.yaml").read_text())
     util.validate_config(util.prepare_config(config))
+    with pytest.raises(Exception, match="surely_unknown"):  # it does look
+        util.validate_config(util.prepare_config({**config, "surely_unknown": 1}))
 
 
 @pytest.mark.parametrize("nodes", [1, 3])

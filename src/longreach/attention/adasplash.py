@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 FROM = 1024
-"""Tokens from which it is used: for shorter sequences its kernels take longer to tune than they ever save."""
+"""Tokens from which it is used: it tunes itself for minutes at every new size, and shorter scores fit into memory."""
 _HEAD_SIZES = (16, 32, 64, 128, 256)
 
 

@@ -39,8 +39,8 @@ class TrainConfig:
     compile: bool = False
     """Compile the layers with torch.compile: half a minute at the start, then faster steps."""
     recompute: bool = False
-    """Keep only the inputs of layers for the backward pass and compute the rest again: for long sequences; a third
-    slower."""
+    """Keep only the inputs of layers for the backward pass and compute the rest again: less memory, for one more
+    forward pass."""
     log_every: int = 50
     """Steps between lines of metrics."""
     validate_every: int = 500

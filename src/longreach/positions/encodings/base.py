@@ -154,7 +154,7 @@ def rotate(x: Float[Tensor, "b h t d"], rotation: Rotation | None) -> Float[Tens
 
 
 class _Rotate(torch.autograd.Function):
-    """Its gradient is turned back: two passes, where that of the formula's steps would take six."""
+    """Its gradient is turned back, at once: autograd would go back through every slice, product and sum."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
