@@ -327,3 +327,15 @@ def test_refusals_are_one_line(arguments, complaint, capsys):
     said = capsys.readouterr().err
     assert complaint in said
     assert said.count("\n") == 1
+
+
+def test_parts_that_the_rival_lacks_are_measured_alone(capsys, tmp_path):
+    command = ["bench", "length", "--shape", "1,32,2,1,16", "--up-to", "16", "--repeats", "1", "--peak", "1"]
+    assert main([*command, "--attention", "nope"]) == 2
+    assert "unknown attention 'nope'" in capsys.readouterr().err
+    assert main([*command, "--encoding", "alibi"]) == 2
+    assert "GPT-NeoX has no alibi: add --against none" in capsys.readouterr().err
+    file = tmp_path / "length.json"
+    flags = ["--encoding", "alibi", "--attention", "entmax", "--recompute", "--against", "none", "--out", str(file)]
+    assert main([*command, *flags]) == 0
+    assert json.loads(file.read_text())["name"] == "length 1,32,2,1,16, alibi, entmax, recomputed"

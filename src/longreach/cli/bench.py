@@ -207,9 +207,9 @@ def _lengths(args: argparse.Namespace, it: _Setting) -> LengthReport:
         say.print(length_line(row), highlight=False)
 
     ours = replace(it.workload, encoding=args.encoding, attention=args.attention, recompute=args.recompute)
+    _ = ours.model  # refuses parts that nobody has
     if args.against != "none" and ours.own_parts:
         raise BadInput(f"Hugging Face's GPT-NeoX has no {' and no '.join(ours.own_parts)}: add --against none")
-    _ = ours.model
     return time_lengths(ours, up_to, args.task, it.device, args.against, it.effort, it.peak, progress)
 
 
