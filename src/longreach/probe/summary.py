@@ -47,7 +47,7 @@ def group_probes(probes: Iterable[Probed]) -> dict[str, list[Probed]]:
     facts = [(probe, {"model": probe.model, **to_plain(probe.settings)}) for probe in probes]
     differ = [name for name in (facts[0][1] if facts else ()) if len({str(fact[name]) for _, fact in facts}) > 1]
     groups: dict[str, list[Probed]] = {}
-    for probe, fact in facts:
+    for probe, fact in sorted(facts, key=lambda pair: [pair[1][key] for key in differ]):
         name = ", ".join(str(fact[key]) if key in ("model", "method") else f"{key} {fact[key]}" for key in differ)
         groups.setdefault(name or "all", []).append(probe)
     return groups

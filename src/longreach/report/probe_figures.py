@@ -1,13 +1,14 @@
 """Figures of probes: how k is distributed, what it goes with, how few tokens are enough, which ones they are."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from longreach.probe.bootstrap import Estimate
 from longreach.probe.kinds import KINDS
 from longreach.probe.result import Probed
 from longreach.probe.summary import QUANTITIES, Row, group_probes
@@ -27,12 +28,15 @@ def survival_figure(rows: Sequence[Row]) -> Figure:
     """The share of predictions that need more than k tokens, for each definition of k; bands: 95% over documents."""
     figure, axes = _panels(QUANTITIES)
     for quantity, axis in axes.items():
-        _curves(axis, _only(rows, quantity, "at_most"), _groups(rows), lambda share: 1 - share)
+        shown = _only(rows, quantity, "at_most")
+        for group, style in _groups(rows).items():
+            points = [(int(row.bin), row.estimate) for row in shown if row.group == group]
+            _steps(axis, points, group, style)
+        most = max((int(row.bin) for row in shown if row.estimate.value < 1), default=0)
+        _doublings(axis, 2 * most)
         axis.set(xlabel="tokens" if quantity != "span" else "distance in tokens", ylim=(-0.02, 1.02))
-        axis.set_xscale("symlog", linthresh=1, base=2)
-        axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
     axes[QUANTITIES[0]].set_ylabel("share of predictions with more")
-    return _named(figure, axes)
+    return _named(figure, axes[QUANTITIES[0]])
 
 
 def kinds_figure(rows: Sequence[Row]) -> Figure:
@@ -46,15 +50,13 @@ def kinds_figure(rows: Sequence[Row]) -> Figure:
             shown = {kind: found for kind, found in shown.items() if math.isfinite(found.value)}
             places = [kinds.index(kind) + (number - (len(groups) - 1) / 2) * 0.7 / len(groups) for kind in shown]
             middle = [found.value for found in shown.values()]
-            bars = [
-                [found.value - (found.value if found.low is None else found.low) for found in shown.values()],
-                [_finite(found.high, found.value) - found.value for found in shown.values()],
-            ]
-            axis.errorbar(middle, places, xerr=bars, fmt=style["marker"], ms=4, lw=1.2, color=style["color"], label=group)
+            bars = [[e.value - _low(e) for e in shown.values()], [_high(e) - e.value for e in shown.values()]]
+            look = {"fmt": style["marker"], "color": style["color"], "ms": 4, "lw": 1.2}
+            axis.errorbar(middle, places, xerr=bars, label=group, **look)
         axis.set_yticks(range(len(kinds)), kinds)
         axis.set(ylim=(len(kinds) - 0.5, -0.5), xlabel="median")
-        axis.set_xlim(left=min(0, axis.get_xlim()[0]))
-    return _named(figure, axes)
+        axis.set_xlim(0, 1.06 * max(1.0, axis.get_xlim()[1]))
+    return _named(figure, axes[QUANTITIES[0]])
 
 
 def goes_with_figure(rows: Sequence[Row]) -> Figure:
@@ -69,12 +71,12 @@ def goes_with_figure(rows: Sequence[Row]) -> Figure:
             for group, style in _groups(rows).items():
                 points = [(labels.index(row.bin), row.estimate) for row in shown if row.group == group]
                 _line(axis, [(x, e) for x, e in points if math.isfinite(e.value)], group, style)
-            axis.set_xticks(range(len(labels)), labels, rotation=40, ha="right", fontsize=8)
+            axis.set_xticks(range(len(labels)), labels, rotation=40, ha="right", rotation_mode="anchor", fontsize=8)
             axis.grid(alpha=0.25)
-        line[0].set_ylabel(QUANTITY_NAMES[quantity].replace(": ", ":\n"))
+        line[0].set_ylabel(quantity.replace("_", ", "))
     for axis, name in zip(grid[-1], facts.values(), strict=True):
         axis.set_xlabel(name)
-    return _named(figure, {name: axis for name, axis in zip(QUANTITIES, grid[:, 0], strict=True)})
+    return _named(figure, grid[0, 0])
 
 
 def sufficiency_figure(rows: Sequence[Row]) -> Figure:
@@ -82,12 +84,13 @@ def sufficiency_figure(rows: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axis = figure.subplots()
     shown = [row for row in _only(rows, "excess_loss", "kept") if row.statistic == "mean"]
-    _curves(axis, shown, _groups(rows))
+    for group, style in _groups(rows).items():
+        _line(axis, [(int(row.bin), row.estimate) for row in shown if row.group == group], group, style)
+    axis.grid(alpha=0.25)
     axis.axhline(0, color="#555555", lw=0.8)
     axis.set(xlabel="tokens kept, besides those always seen", ylabel="loss above that in full context (nats, mean)")
-    axis.set_xscale("symlog", linthresh=1, base=2)
-    axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
-    return _named(figure, {"": axis})
+    _doublings(axis, max((int(row.bin) for row in shown), default=0))
+    return _named(figure, axis)
 
 
 def faithfulness_figure(probes: Sequence[Probed], rows: Sequence[Row]) -> Figure:
@@ -98,7 +101,7 @@ def faithfulness_figure(probes: Sequence[Probed], rows: Sequence[Row]) -> Figure
     numbers = {name: members[0].settings.masks for name, members in groups.items()}
     if len(set(numbers.values())) > 1:
         found = {row.group: row.estimate for row in _only(rows, "faithfulness", "all") if row.statistic == "median"}
-        series: dict[str, list[tuple[float, Any]]] = {}
+        series: dict[str, list[tuple[float, Estimate]]] = {}
         for name in sorted(found, key=numbers.__getitem__):
             rest = ", ".join(part for part in name.split(", ") if not part.startswith("masks "))
             series.setdefault(rest or "all", []).append((numbers[name], found[name]))
@@ -114,7 +117,8 @@ def faithfulness_figure(probes: Sequence[Probed], rows: Sequence[Row]) -> Figure
             shares = np.arange(1, len(values) + 1) / max(1, len(values))
             axis.step(values, 1 - shares, where="post", label=name, lw=1.8, **style | {"marker": None})
         axis.set(xlabel="faithfulness (LDS)", ylabel="share of predictions with more", ylim=(-0.02, 1.02))
-    return _named(figure, {"": axis})
+    axis.grid(alpha=0.25)
+    return _named(figure, axis)
 
 
 def weights_figure(probe: Probed, first: int = 0) -> Figure:
@@ -158,40 +162,45 @@ def _only(rows: Sequence[Row], quantity: str, by: str) -> list[Row]:
     return [row for row in rows if row.quantity == quantity and row.by == by]
 
 
-def _curves(
-    axis: Any, rows: Sequence[Row], groups: dict[str, Style], change: Callable[[float], float] = lambda value: value
-) -> None:
-    for group, style in groups.items():
-        _line(axis, [(float(row.bin), row.estimate) for row in rows if row.group == group], group, style, change)
-
-
-def _line(
-    axis: Any,
-    points: Sequence[tuple[float, Any]],
-    name: str,
-    style: Style,
-    change: Callable[[float], float] = lambda value: value,
-) -> None:
+def _line(axis: Any, points: Sequence[tuple[float, Estimate]], name: str, style: Style) -> None:
     """A curve through estimates, with a band where they have intervals."""
-    axis.plot([x for x, _ in points], [change(e.value) for _, e in points], lw=1.8, ms=3, label=name, **style)
-    bands = [(x, change(e.low), change(_finite(e.high, e.value))) for x, e in points if e.low is not None]
-    if bands:
-        places, low, high = zip(*bands, strict=True)
-        axis.fill_between(places, low, high, color=style["color"], alpha=0.15, lw=0)
+    axis.plot([x for x, _ in points], [e.value for _, e in points], lw=1.8, ms=3, label=name, **style)
+    low, high = [_low(e) for _, e in points], [_high(e) for _, e in points]
+    axis.fill_between([x for x, _ in points], low, high, color=style["color"], alpha=0.15, lw=0)
 
 
-def _finite(high: float | None, value: float) -> float:
-    """An interval without an upper end is drawn up to the figure itself."""
-    return value if high is None or not math.isfinite(high) else high
+def _steps(axis: Any, points: Sequence[tuple[float, Estimate]], name: str, style: Style) -> None:
+    """What is left of a share that grows in steps."""
+    places = [x for x, _ in points]
+    axis.step(places, [1 - e.value for _, e in points], where="post", lw=1.8, label=name, **style | {"marker": None})
+    low, high = [1 - _high(e) for _, e in points], [1 - _low(e) for _, e in points]
+    axis.fill_between(places, low, high, step="post", color=style["color"], alpha=0.15, lw=0)
+
+
+def _doublings(axis: Any, most: int) -> None:
+    """An axis from 0 over 1, 2, 4 and so on."""
+    axis.set_xscale("symlog", linthresh=1, base=2)
+    ticks = [0, *(2**power for power in range(max(1, most).bit_length()))]
+    axis.set_xticks(ticks, map(str, ticks))
+    axis.set_xlim(-0.15, max(1, most) * 1.1)
+
+
+def _low(estimate: Estimate) -> float:
+    return estimate.value if estimate.low is None else estimate.low
+
+
+def _high(estimate: Estimate) -> float:
+    """An interval that has no upper end, for no tried k was enough, is drawn up to the figure itself."""
+    return estimate.value if estimate.high is None or not math.isfinite(estimate.high) else estimate.high
 
 
 def _lower_end(label: str) -> float:
     return float(label.split("..")[0])
 
 
-def _named(figure: Figure, axes: dict[str, Any]) -> Figure:
+def _named(figure: Figure, axis: Any) -> Figure:
     """The groups' names below the picture, where there are several groups."""
-    handles, names = next(iter(axes.values())).get_legend_handles_labels()
+    handles, names = axis.get_legend_handles_labels()
     if len(names) > 1:
         figure.set_figheight(figure.get_figheight() + 0.3 * math.ceil(len(names) / 3))
         figure.legend(handles, names, frameon=False, fontsize=8, loc="outside lower center", ncols=3)

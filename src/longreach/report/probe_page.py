@@ -2,40 +2,28 @@
 else."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from longreach.probe.result import Probed
-from longreach.probe.summary import Row, group_probes
+from longreach.probe.summary import group_probes
 from longreach.report.figures import as_svg
-from longreach.report.probe_figures import (
-    faithfulness_figure,
-    goes_with_figure,
-    kinds_figure,
-    sufficiency_figure,
-    survival_figure,
-)
 
 _STRONGEST = 40
 """Weights that the page holds for each target: the whole table of a long text would be too large."""
 
 
-def render_probe_page(probes: Sequence[Probed], rows: Sequence[Row], title: str) -> str:
+def render_probe_page(probes: Sequence[Probed], figures: Mapping[str, Figure], title: str) -> str:
+    """`figures` stand below the texts, under their names."""
     # autoescape, and `tojson` for what the script reads: texts hold whatever people have written
     template = Environment(autoescape=True).from_string(
         files("longreach.report").joinpath("probe_page.html.j2").read_text()
     )
-    figures = {
-        "How many tokens a prediction needs": survival_figure(rows),
-        "By kind of token": kinds_figure(rows),
-        "By position, loss and entropy": goes_with_figure(rows),
-        "How few are enough": sufficiency_figure(rows),
-        "How faithful the weights are": faithfulness_figure(probes, rows),
-    }
     named = [(probe, name) for name, members in group_probes(probes).items() for probe in members]
     return template.render(
         title=title,

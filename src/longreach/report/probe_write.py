@@ -41,21 +41,22 @@ def write_probe_report(folders: Sequence[Path], out: Path) -> ProbeReport:
         raise BadInput(f"{', '.join(map(str, folders))}: no prediction was probed")
     rows = summarise(probes)
     drawn = {
-        "k": survival_figure(rows),
-        "kinds": kinds_figure(rows),
-        "goes_with": goes_with_figure(rows),
-        "sufficiency": sufficiency_figure(rows),
-        "faithfulness": faithfulness_figure(probes, rows),
-        "weights": weights_figure(probes[0]),
+        "k": ("How many tokens a prediction needs", survival_figure(rows)),
+        "kinds": ("By kind of token", kinds_figure(rows)),
+        "goes_with": ("By position, loss and entropy", goes_with_figure(rows)),
+        "sufficiency": ("How few are enough", sufficiency_figure(rows)),
+        "faithfulness": ("How faithful the weights are", faithfulness_figure(probes, rows)),
+        "weights": (f"Weights in the first tokens of {probes[0].title}", weights_figure(probes[0])),
     }
     out.mkdir(parents=True, exist_ok=True)
     report = ProbeReport(
         rows, out / "probe.html", out / "summary.csv", out / "summary.json", [out / f"{name}.png" for name in drawn]
     )
-    for path, figure in zip(report.figures, drawn.values(), strict=True):
+    for path, (_, figure) in zip(report.figures, drawn.values(), strict=True):
         save_png(figure, path)
     title = " / ".join(dict.fromkeys(probe.model for probe in probes))
-    write_atomically(report.html, render_probe_page(probes, rows, f"What predictions depend on: {title}").encode())
+    page = render_probe_page(probes, dict(drawn.values()), f"What predictions depend on: {title}")
+    write_atomically(report.html, page.encode())
     write_atomically(report.csv, to_csv(rows).encode())
     write_atomically(report.json, to_json(rows).encode())
     return report
