@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Method = Literal["masks", "leave_one_out", "gradient", "greedy"]
+Method = Literal["masks", "leave_one_out", "gradient", "elimination"]
 """How influence is measured: a regression on random masks, one token hidden at a time, gradient times input, or
-adding the token that helps most, again and again."""
+hiding the least needed tokens again and again."""
 
 MaskKind = Literal["fixed", "range"]
 """`fixed`: every token is kept with the same probability.  `range`: each mask draws its own probability first."""
