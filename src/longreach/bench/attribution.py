@@ -17,6 +17,7 @@ from torch import Tensor
 
 from longreach.bench.citing import SOURCES, Citation
 from longreach.bench.machine import wait_for
+from longreach.errors import BadInput
 from longreach.probe import HuggingFace, ProbeConfig
 from longreach.probe.faithfulness import faithfulness
 from longreach.probe.masks import draw_masks, masked_log_probabilities
@@ -140,35 +141,31 @@ def _one_text(
     ablations: int,
     held_out: int,
 ) -> Iterator[Trial]:
-    citations = {source: Citation(model, context, query, source, answer_tokens, ablations) for source in SOURCES}
-    case = _Case(model, citations["sentence"].tokens, citations["sentence"].targets)
-    sources = {source: citation.source_of_token() for source, citation in citations.items()}
-    each_token = torch.where(sources["sentence"] >= 0, (sources["sentence"] >= 0).cumsum(0) - 1, -1)
-    found = [case.ours(f"longreach, tokens, {budget}", budget, each_token) for budget in budgets]
-    found.append(case.ours(f"longreach, sentences, {ablations}", ablations, sources["sentence"]))
-    for source, citation in citations.items():
+    citations = {
+        name: Citation(model, context, query, source, answer_tokens, ablations) for name, source in SOURCES.items()
+    }
+    case = _Case(model, citations["sentences"].tokens, citations["sentences"].targets)
+    if not torch.equal(case.tokens, citations["words"].tokens.to(model.device)):
+        raise BadInput(f"text {number + 1} is not the same when ContextCite puts it together from sentences and words")
+    groups = {name: citation.group_of_token() for name, citation in citations.items()}
+    within = groups["sentences"] >= 0
+    groups["tokens"] = torch.where(within, within.cumsum(0) - 1, -1)
+    found = [case.ours("tokens", budget, groups["tokens"]) for budget in budgets]
+    found.append(case.ours("sentences", ablations, groups["sentences"]))
+    for name, citation in citations.items():
         weights, seconds, tokens = case.timed(citation.fit)
-        side = f"context-cite, {SOURCES[source]}, {ablations}"
-        found.append(_Found(side, _shared_out(weights, sources[source]), seconds, tokens))
-    fresh = {
-        **{f"deleted {SOURCES[source]}": citation.deleted(held_out) for source, citation in citations.items()},
-        "hidden tokens": case.hidden("fresh", held_out, each_token),
-        "hidden sentences": case.hidden("fresh", held_out, sources["sentence"]),
-    }
-    groups = {
-        **{f"deleted {SOURCES[source]}": sources[source] for source in SOURCES},
-        "hidden tokens": each_token,
-        "hidden sentences": sources["sentence"],
-    }
-    treated = torch.stack([side.weights.isfinite().all(1) for side in found]).all(0)
-    for side in found:
+        found.append(_Found(f"context-cite, {name}, {ablations}", _shared_out(weights, groups[name]), seconds, tokens))
+    fresh = {f"deleted {name}": (name, *citation.deleted(held_out)) for name, citation in citations.items()}
+    for name in ("tokens", "sentences"):
+        fresh[f"hidden {name}"] = (name, *case.hidden("fresh", held_out, groups[name]))
+    treated = torch.stack([one.weights.isfinite().all(1) for one in found]).all(0)
+    for one in found:
         lds = {
-            kind: _median_lds(side.weights[treated], _on_tokens(kept, groups[kind]), true[:, treated])
-            for kind, (kept, true) in fresh.items()
+            kind: _median_lds(one.weights[treated], _on_tokens(kept, groups[name]), true[:, treated])
+            for kind, (name, kept, true) in fresh.items()
         }
-        failed = int((~side.weights.isfinite().all(1)).sum())
-        count = len(case.targets)
-        yield Trial(side.side, number, count, failed, side.seconds / count, side.tokens / count, lds)
+        count, failed = len(case.targets), int((~one.weights.isfinite().all(1)).sum())
+        yield Trial(one.side, number, count, failed, one.seconds / count, one.tokens / count, lds)
 
 
 class _Case:
@@ -205,17 +202,15 @@ class _Case:
         )
         return kept, outcomes.cpu()
 
-    def ours(self, side: str, budget: int, group: Int[Tensor, "t"]) -> _Found:
-        def fit() -> Tensor:
+    def ours(self, what: str, budget: int, group: Int[Tensor, "t"]) -> _Found:
+        def fit() -> Float[Tensor, "n s"]:
             kept, outcomes = self.hidden("fit", budget, group)
-            fitted = budget - budget // _CHOOSING
+            some = budget - budget // _CHOOSING
             allowed = torch.ones(kept.shape[1], outcomes.shape[1], dtype=torch.bool)
-            return choose_by_held_out(
-                kept[:fitted], outcomes[:fitted], kept[fitted:], outcomes[fitted:], allowed
-            ).T
+            return choose_by_held_out(kept[:some], outcomes[:some], kept[some:], outcomes[some:], allowed).T
 
         weights, seconds, tokens = self.timed(fit)
-        return _Found(side, _shared_out(weights, group), seconds, tokens)
+        return _Found(f"longreach, {what}, {budget}", _shared_out(weights, group), seconds, tokens)
 
 
 def _on_tokens(kept: Bool[Tensor, "m s"], group: Int[Tensor, "t"]) -> Bool[Tensor, "m t"]:

@@ -19,15 +19,15 @@ from torch import Tensor
 from longreach.errors import BadInput
 from longreach.probe import HuggingFace
 
-SOURCES = {"sentence": "sentences", "word": "words"}
-"""What it can cut a context into: its name for it, and its name in tables."""
+SOURCES = {"sentences": "sentence", "words": "word"}
+"""What it can cut a context into, and its name for it."""
 
 
 class Citation:
     """One context and the model's own answer to a question about it, as ContextCite puts them together."""
 
     def __init__(self, model: HuggingFace, context: str, query: str, source: str, answer_tokens: int, ablations: int):
-        package = _package()
+        package = load_context_cite()
         if not getattr(model.tokenizer, "chat_template", None):
             raise BadInput(f"{model.name} has no chat template, which ContextCite needs")
         self._citer: Any = package.ContextCiter(
@@ -42,8 +42,8 @@ class Citation:
         self._tokenizer, self._context = model.tokenizer, context
         prompt, self._prompt = self._citer._get_prompt_ids(return_prompt=True)
         answer = self._citer._response_ids  # here it generates
-        self.tokens: Int[Tensor, "t"] = torch.tensor([*prompt, *answer])
-        self.targets: Int[Tensor, "n"] = torch.arange(len(prompt), len(self.tokens))
+        self.tokens = torch.tensor([*prompt, *answer])
+        self.targets = torch.arange(len(prompt), len(self.tokens))
 
     def fit(self) -> Float[Tensor, "n s"]:
         """The weight of each source for each token of the answer: its ablations, made at the first call, and a
@@ -75,7 +75,7 @@ class Citation:
             )
         return torch.tensor(masks), torch.tensor(odds)
 
-    def source_of_token(self) -> Int[Tensor, "t"]:
+    def group_of_token(self) -> Int[Tensor, "t"]:
         """The number of the source that each token belongs to, -1 for those outside the context.  What separates two
         sources goes with the second, for it is deleted with it."""
         start = self._prompt.index(self._context)
@@ -99,7 +99,8 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _package() -> Any:
+def load_context_cite() -> Any:
+    """The package, or a clear line where it is not installed."""
     try:
         with _quiet():  # it tries to fetch data for cutting sentences
             return importlib.import_module("context_cite")

@@ -1,7 +1,6 @@
 """`longreach bench probe`: tracing an answer back to its context, ours beside ContextCite's."""
 
 import argparse
-import importlib.util
 import json
 import shlex
 from datetime import date
@@ -13,6 +12,7 @@ from rich.table import Table
 
 from longreach.bench import Attribution, Trial, compare_attribution, machine_name
 from longreach.bench.attribution import KINDS
+from longreach.bench.citing import load_context_cite
 from longreach.cli.console import out, say
 from longreach.errors import BadInput
 from longreach.files import write_atomically
@@ -51,9 +51,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     parts = args.masks.split(",")
     if not all(part.isdecimal() and int(part) >= 8 for part in parts):
         raise BadInput(f"--masks must be whole numbers of at least 8, such as 64,256, got {args.masks!r}")
-    if importlib.util.find_spec("context_cite") is None:
-        raise BadInput("--against context-cite needs the package context-cite: pip install context-cite")
     contexts = [_context(path, args.words) for path in args.texts]
+    load_context_cite()  # complains before a model is loaded
     device = choose_device(args.device)
     model = load_hugging_face(args.model, device, args.precision)
     found = compare_attribution(
@@ -117,7 +116,9 @@ def _costs(found: Attribution, title: str) -> Table:
 
 
 def _faithfulness(found: Attribution) -> Table:
-    table = Table(title="LDS by kind of fresh mask: median over texts (lowest..highest)", title_justify="left", box=None)
+    table = Table(
+        title="LDS by kind of fresh mask: median over texts (lowest..highest)", title_justify="left", box=None
+    )
     table.add_column("side", no_wrap=True)
     for kind in KINDS:
         table.add_column(kind.replace(" ", "\n"), justify="right", no_wrap=True)

@@ -12,7 +12,9 @@ from longreach.runs import find_runs
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = verbs.add_parser("report", help="table, figures and page from finished runs or probes", description=__doc__)
+    parser = verbs.add_parser(
+        "report", help="table, figures and page from finished runs or probes", description=__doc__
+    )
     parser.add_argument("paths", type=Path, nargs="+", help="folders of runs, or folders that `longreach probe` wrote")
     parser.add_argument("--out", type=Path, help="folder of the report (default: PATH/report)")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -31,7 +31,8 @@ class Estimate:
 
 
 def mean(values: Array, weights: Array) -> Array:
-    return np.asarray(weights @ values) / weights.sum(1).reshape(-1, *[1] * (values.ndim - 1))
+    total = weights.sum(1).reshape(-1, *[1] * (values.ndim - 1))
+    return np.asarray((weights @ values) / total)
 
 
 def quantile(share: float) -> Statistic:
@@ -53,7 +54,8 @@ def estimate(documents: Sequence[Array], statistic: Statistic, seed: int = 0) ->
         return []
     values, sizes = np.concatenate(filled), [len(document) for document in filled]
     whole = np.atleast_1d(statistic(values, np.ones((1, len(values))))[0])
-    low, high = [None] * len(whole), [None] * len(whole)
+    low: list[float | None] = [None] * len(whole)
+    high = low
     if len(filled) > 1:
         counts = _resampled(len(filled), seed)
         rows = max(1, _AT_ONCE // len(values))

@@ -89,8 +89,8 @@ class _Group:
             yield from self._figures(known, {"mean": mean, **_quantiles()}, fact, "all", "all")
         for by, (labels, members) in self._sorted().items():
             for quantity in QUANTITIES:
-                for label in labels:
-                    chosen = [v[m == label] for v, m in zip(self.values[quantity], members, strict=True)]
+                for number, label in enumerate(labels):
+                    chosen = [v[m == number] for v, m in zip(self.values[quantity], members, strict=True)]
                     yield from self._figures(chosen, {"median": quantile(0.5)}, quantity, by, label)
         yield from self._excess()
 
@@ -101,12 +101,15 @@ class _Group:
         for threshold, found in zip(most, estimate(at_most, mean), strict=False):
             yield Row(self.name, quantity, "at_most", str(threshold), "share", found)
 
-    def _sorted(self) -> Mapping[str, tuple[Sequence[str], list[NDArray[np.str_]]]]:
-        """What targets can be sorted by: the labels in order, and each document's targets' labels."""
+    def _sorted(self) -> Mapping[str, tuple[Sequence[str], list[NDArray[np.int64]]]]:
+        """What targets can be sorted by: the labels in order, and the number of each target's label."""
         longest = max(len(probe.tokens) for probe in self.members)
         doublings = tuple(2.0**power for power in range(longest.bit_length()))
         places = [probe.targets.double().numpy() for probe in self.members]
-        kinds = [np.array(token_kinds(probe.pieces))[probe.targets.numpy()] for probe in self.members]
+        kinds = [
+            np.array([KINDS.index(kind) for kind in token_kinds(probe.pieces)])[probe.targets.numpy()]
+            for probe in self.members
+        ]
         return {
             "kind": (KINDS, kinds),
             "position": (_names(doublings), [_binned(place, doublings) for place in places]),
@@ -149,5 +152,6 @@ def _names(edges: Sequence[float]) -> list[str]:
     return [f"{edge:g}..{end}" for edge, end in zip(edges, ends, strict=True)]
 
 
-def _binned(values: Array, edges: Sequence[float]) -> NDArray[np.str_]:
-    return np.array(_names(edges))[(np.searchsorted(edges, values, side="right") - 1).clip(min=0)]
+def _binned(values: Array, edges: Sequence[float]) -> NDArray[np.int64]:
+    """The number of each value's bin; what lies below the first edge is in the first."""
+    return (np.searchsorted(edges, values, side="right") - 1).clip(min=0)

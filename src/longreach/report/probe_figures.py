@@ -20,6 +20,9 @@ QUANTITY_NAMES = {
     "k_participation": "k: participation ratio",
     "span": "span: distance to the farthest",
 }
+Point = tuple[int, Estimate]
+"""Where it is drawn, and what."""
+
 _LABELLED = 64
 """Tokens whose words fit along a heat map."""
 
@@ -101,7 +104,7 @@ def faithfulness_figure(probes: Sequence[Probed], rows: Sequence[Row]) -> Figure
     numbers = {name: members[0].settings.masks for name, members in groups.items()}
     if len(set(numbers.values())) > 1:
         found = {row.group: row.estimate for row in _only(rows, "faithfulness", "all") if row.statistic == "median"}
-        series: dict[str, list[tuple[float, Estimate]]] = {}
+        series: dict[str, list[Point]] = {}
         for name in sorted(found, key=numbers.__getitem__):
             rest = ", ".join(part for part in name.split(", ") if not part.startswith("masks "))
             series.setdefault(rest or "all", []).append((numbers[name], found[name]))
@@ -162,14 +165,14 @@ def _only(rows: Sequence[Row], quantity: str, by: str) -> list[Row]:
     return [row for row in rows if row.quantity == quantity and row.by == by]
 
 
-def _line(axis: Any, points: Sequence[tuple[float, Estimate]], name: str, style: Style) -> None:
+def _line(axis: Any, points: Sequence[Point], name: str, style: Style) -> None:
     """A curve through estimates, with a band where they have intervals."""
     axis.plot([x for x, _ in points], [e.value for _, e in points], lw=1.8, ms=3, label=name, **style)
     low, high = [_low(e) for _, e in points], [_high(e) for _, e in points]
     axis.fill_between([x for x, _ in points], low, high, color=style["color"], alpha=0.15, lw=0)
 
 
-def _steps(axis: Any, points: Sequence[tuple[float, Estimate]], name: str, style: Style) -> None:
+def _steps(axis: Any, points: Sequence[Point], name: str, style: Style) -> None:
     """What is left of a share that grows in steps."""
     places = [x for x, _ in points]
     axis.step(places, [1 - e.value for _, e in points], where="post", lw=1.8, label=name, **style | {"marker": None})

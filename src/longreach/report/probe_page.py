@@ -63,6 +63,6 @@ def page_data(probe: Probed, group: str) -> dict[str, Any]:
     }
 
 
-def _short(value: float) -> float | None:
+def _short(value: int | float) -> float | None:
     """Four digits; None for what is not a number, which JSON cannot hold."""
     return float(f"{value:.4g}") if math.isfinite(value) else None
