@@ -92,7 +92,7 @@ def _trial(model: LanguageModel, task: Task, texts: Sequence[_Text], config: Pro
         probe(model, task.name, tuple(task.words(text.tokens.tolist())), text.tokens, text.targets, config)
         for text in texts
     ]
-    named = [result.weights.abs() > config.tau for result in found]
+    named = [result.clear_weights.abs() > config.tau for result in found]
     needed = [text.needed for text in texts]
     hits = sum(int((one & other).sum()) for one, other in zip(named, needed, strict=True))
     sufficient = torch.cat([result.k_sufficient for result in found])

@@ -39,7 +39,9 @@ def probe(
     truth = masked_log_probabilities(model, tokens, targets, fresh, config.window, progress)
     checking, model.work = model.work.tokens, Work()
     choosing = config.held_out // 2  # the other half of the held-out masks judges what was chosen
-    weights = _weights(model, tokens, targets, always, full, (fresh[:choosing], truth[:choosing]), config, progress)
+    weights, noise = _weights(
+        model, tokens, targets, always, full, (fresh[:choosing], truth[:choosing]), config, progress
+    )
     measuring, model.work = model.work, Work()
     sizes = tried_sizes(config.largest_k)
     losses = loss_by_size(model, tokens, targets, weights, always, sizes, config.window, progress)
@@ -58,6 +60,7 @@ def probe(
         loss_at=losses.cpu(),
         faithfulness=faithfulness(weights, fresh[choosing:], truth[choosing:]).float().cpu(),
         settings=config,
+        noise=None if noise is None else noise.cpu(),
         cost=Cost(
             forwards=measuring.forwards,
             backwards=len(targets) if config.method == "gradient" else 0,
@@ -84,19 +87,21 @@ def _weights(
     held_out: tuple[Bool[Tensor, "h t"], Float[Tensor, "h n"]],
     config: ProbeConfig,
     progress: Progress,
-) -> Float[Tensor, "n t"]:
+) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n"] | None]:
+    """And their standard errors, where they are estimates."""
     index = torch.arange(len(tokens), device=tokens.device)
     free = ~always & (index < targets[:, None])
     if config.method == "masks":
         kept = draw_masks(config, "masks", config.masks, len(tokens)).to(tokens.device)
         outcomes = masked_log_probabilities(model, tokens, targets, kept, config.window, progress)
-        return choose_by_held_out(kept, outcomes, *held_out, free.T).T
+        weights, noise = choose_by_held_out(kept, outcomes, *held_out, free.T)
+        return weights.T, noise
     if config.method == "gradient":
-        return gradient_times_input(model, tokens, targets, progress) * free
+        return gradient_times_input(model, tokens, targets, progress) * free, None
     losses = leave_one_out(model, tokens, targets, full, config.window, progress) * free
     if config.method == "leave_one_out":
-        return losses
-    return eliminate(model, tokens, targets, full, losses, always, config.eps, config.window, progress)
+        return losses, None
+    return eliminate(model, tokens, targets, full, losses, always, config.eps, config.window, progress), None
 
 
 def _check(model: LanguageModel, tokens: Int[Tensor, "t"], targets: Int[Tensor, "n"]) -> None:

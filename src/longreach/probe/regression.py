@@ -4,6 +4,7 @@ Minimises |y - a - X w|^2 / 2m + penalty |w|_1 for every outcome.  All share X, 
 step of accelerated proximal gradient descent is one matrix product for all of them.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -60,18 +61,20 @@ def choose_by_held_out(
     held_out: Bool[Tensor, "h t"],
     true: Float[Tensor, "h n"],
     allowed: Bool[Tensor, "t n"],
-) -> Float[Tensor, "t n"]:
-    """For every outcome the weights of that penalty whose predictions on held-out masks are nearest."""
+) -> tuple[Float[Tensor, "t n"], Float[Tensor, "n"]]:
+    """For every outcome the weights of that penalty whose predictions on held-out masks are nearest, and roughly the
+    standard error of each: that of a mean over masks of what the weights do not explain."""
     gram = Gram.of(kept, outcomes)
     silencing = (gram.outcomes.abs() * allowed).amax(0)
     weights = torch.zeros_like(gram.outcomes)
     best, least = weights, torch.full_like(silencing, torch.inf)
-    for share in torch.logspace(0, torch.tensor(_SMALLEST).log10().item(), _PENALTIES).tolist():
+    for share in torch.logspace(0, math.log10(_SMALLEST), _PENALTIES).tolist():
         weights = lasso(gram, share * silencing, allowed, weights)
         error = _error(weights, kept, outcomes, held_out, true)
         best = torch.where(error < least, weights, best)
         least = torch.minimum(error, least)
-    return best
+    spread = gram.features.diagonal().mean()  # of a mask's entry
+    return best, (least / (len(kept) * spread)).sqrt()
 
 
 def _error(
