@@ -61,9 +61,8 @@ def choose_by_held_out(
     held_out: Bool[Tensor, "h t"],
     true: Float[Tensor, "h n"],
     allowed: Bool[Tensor, "t n"],
-) -> tuple[Float[Tensor, "t n"], Float[Tensor, "n"]]:
-    """For every outcome the weights of that penalty whose predictions on held-out masks are nearest, and roughly the
-    standard error of each: that of a mean over masks of what the weights do not explain."""
+) -> Float[Tensor, "t n"]:
+    """For every outcome the weights of that penalty whose predictions on held-out masks are nearest."""
     gram = Gram.of(kept, outcomes)
     silencing = (gram.outcomes.abs() * allowed).amax(0)
     weights = torch.zeros_like(gram.outcomes)
@@ -73,8 +72,19 @@ def choose_by_held_out(
         error = _error(weights, kept, outcomes, held_out, true)
         best = torch.where(error < least, weights, best)
         least = torch.minimum(error, least)
-    spread = gram.features.diagonal().mean()  # of a mask's entry
-    return best, (least / (len(kept) * spread)).sqrt()
+    return best
+
+
+def standard_error(
+    weights: Float[Tensor, "t n"],
+    kept: Bool[Tensor, "m t"],
+    outcomes: Float[Tensor, "m n"],
+    held_out: Bool[Tensor, "h t"],
+    true: Float[Tensor, "h n"],
+) -> Float[Tensor, "n"]:
+    """Roughly, of an outcome's weights: what they leave unexplained on held-out masks, averaged over the others."""
+    spread = kept.float().var(0, correction=0).mean()
+    return (_error(weights, kept, outcomes, held_out, true) / (len(kept) * spread)).sqrt()
 
 
 def _error(
