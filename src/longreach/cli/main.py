@@ -25,6 +25,8 @@ _VERBS = (
     "bench",
     "theory",
     "diagnose",
+    "probe",
+    "text",
 )
 """Each is a file beside this one."""
 
