@@ -14,7 +14,7 @@ from rich.console import Console
 
 from longreach.api import EvalConfig, Lengths, ParityScratchpad, RunConfig, Span, TrainConfig
 from longreach.cli.main import main
-from longreach.cli.probe_table import probe_table
+from longreach.cli.probe_report_table import probe_table
 from longreach.errors import BadInput
 from longreach.probe.summary import summarise
 from longreach.report import find_probes, write_probe_report
@@ -70,6 +70,8 @@ def test_the_page_holds_the_strongest_weights_with_their_signs():
     assert data["facts"]["k_sufficient"] == [1, 2, -1]
     assert data["facts"]["faithfulness"][2] is None
     assert page_data(probed(), "masks 64")["title"] == "six tokens (masks 64)"
+    unsure = replace(probed(), noise=torch.tensor([0.1, 0.4, 0.1]))
+    assert page_data(unsure, "all")["sources"][1] == [[3, 1.5]]  # the others may be noise
     t = 200
     long = replace(
         probed(),
@@ -87,7 +89,7 @@ def first_targets(count):
 
 
 ALL_ZERO = replace(probed(), weights=torch.zeros(3, 6))
-NEVER_ENOUGH = replace(probed(), loss_at=torch.full((3, 3), 9.0), faithfulness=torch.full((3,), float("nan")))
+NEVER_ENOUGH = replace(probed("never"), loss_at=torch.full((3, 3), 9.0), faithfulness=torch.full((3,), float("nan")))
 ONE_TARGET = replace(probed(), **first_targets(1))
 MORE_MASKS = replace(probed("another"), settings=replace(probed().settings, masks=512))
 DOLLARS = probed("$", (r"$\x", "$$", "\n", "\t", " ", "_^"))
@@ -129,12 +131,12 @@ def test_a_report_is_made_from_folders(tmp_path, capsys):
 
 def test_the_table_tells_each_group_once():
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(probe_table(summarise([probed(), MORE_MASKS, MORE_MASKS])))
+    console.print(probe_table(summarise([probed(), MORE_MASKS, NEVER_ENOUGH])))
     told = console.export_text()
     assert told.count("masks 256") == told.count("masks 512") == 1
     assert told.count("faithfulness (LDS)") == 2
-    assert "more" in told  # than any that was tried
     assert "…" not in told
+    assert "2..more" in told  # than any that was tried
 
 
 def test_runs_and_probes_are_not_mixed(tmp_path, capsys):

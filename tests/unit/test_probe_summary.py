@@ -116,8 +116,16 @@ def test_documents_that_were_probed_otherwise_are_never_put_together():
     assert set(group_probes([few, other])) == {"tiny (fp32)", "another (fp32)"}
 
 
+def test_passages_of_one_text_are_one_document():
+    cut = [probed("book, tokens 0..5"), probed("book, tokens 6..11"), probed("another")]
+    found = _figure(summarise(cut), "k_weights", "all", "all", "median")
+    assert (found.documents, found.targets) == (2, 9)
+    alone = _figure(summarise(cut[:2]), "k_weights", "at_most", "1", "share")
+    assert (alone.documents, alone.low) == (1, None)
+
+
 def test_files_hold_every_row():
-    rows = summarise([probed(), probed()])
+    rows = summarise([probed(), probed("b")])
     from_json = json.loads(to_json(rows))
     from_csv = list(csv.DictReader(io.StringIO(to_csv(rows))))
     assert len(from_json) == len(from_csv) == len(rows)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from longreach.config import to_plain
 from longreach.probe.bootstrap import Array, Estimate, Statistic, estimate, mean, quantile
 from longreach.probe.kinds import KINDS, token_kinds
+from longreach.probe.passage import document_of
 from longreach.probe.result import Probed
 
 QUANTITIES = ("k_weights", "k_sufficient", "k_participation", "span")
@@ -98,7 +99,7 @@ class _Group:
         yield from self._figures(values, _quantiles(), quantity, "all", "all")
         most = [t for t in THRESHOLDS if t <= max(len(probe.tokens) for probe in self.members)]
         at_most = [(document[:, None] <= np.array(most)).astype(float) for document in values]
-        for threshold, found in zip(most, estimate(at_most, mean), strict=False):
+        for threshold, found in zip(most, estimate(self._by_document(at_most), mean), strict=False):
             yield Row(self.name, quantity, "at_most", str(threshold), "share", found)
 
     def _sorted(self) -> Mapping[str, tuple[Sequence[str], list[NDArray[np.int64]]]]:
@@ -119,21 +120,24 @@ class _Group:
 
     def _excess(self) -> Iterable[Row]:
         """The loss when only some tokens are kept, less that in full context."""
-        by_size: dict[int, list[Array]] = {}
-        for probe in self.members:
-            excess = (probe.loss_at - probe.loss[:, None]).double().numpy()
-            for column, size in enumerate(probe.sizes):
-                by_size.setdefault(size, []).append(excess[:, column])
-        for size, excesses in sorted(by_size.items()):
+        excess = [(probe.loss_at - probe.loss[:, None]).double().numpy() for probe in self.members]
+        for column, size in enumerate(self.members[0].sizes):  # equal settings try equal sizes
             statistics = {"mean": mean, "median": quantile(0.5)}
-            yield from self._figures(excesses, statistics, "excess_loss", "kept", str(size))
+            yield from self._figures([e[:, column] for e in excess], statistics, "excess_loss", "kept", str(size))
 
     def _figures(
         self, values: Sequence[Array], statistics: Mapping[str, Statistic], quantity: str, by: str, label: str
     ) -> Iterable[Row]:
         for name, statistic in statistics.items():
-            for found in estimate(values, statistic):
+            for found in estimate(self._by_document(values), statistic):
                 yield Row(self.name, quantity, by, label, name, found)
+
+    def _by_document(self, values: Sequence[Array]) -> list[Array]:
+        """Passages of one text are put together: they are no more independent than its tokens."""
+        documents: dict[str, list[Array]] = {}
+        for probe, found in zip(self.members, values, strict=True):
+            documents.setdefault(document_of(probe.title), []).append(found)
+        return [np.concatenate(found) for found in documents.values()]
 
 
 def quantity_of(probe: Probed, name: str) -> Array:

@@ -128,7 +128,7 @@ def weights_figure(probe: Probed, first: int = 0) -> Figure:
     """A heat map: a row for each target of a passage that begins with token `first`, a column for each token in it."""
     last = min(len(probe.tokens), first + _LABELLED)
     chosen = (probe.targets >= first) & (probe.targets < last)
-    targets, weights = probe.targets[chosen].tolist(), probe.weights[chosen][:, first:last].float().numpy()
+    targets, weights = probe.targets[chosen].tolist(), probe.clear_weights[chosen][:, first:last].float().numpy()
     strongest = float(np.quantile(np.abs(weights[weights != 0]), 0.98)) if weights.any() else 1.0
     side = 1.8 + 0.14 * (last - first)
     figure = Figure(figsize=(side + 0.8, max(2.4, 1.8 + 0.14 * len(targets))), layout="constrained")

@@ -44,8 +44,8 @@ def page_data(probe: Probed, group: str) -> dict[str, Any]:
         "k_participation": probe.k_participation,
         "span": probe.span,
     }
-    order = probe.weights.abs().argsort(dim=1, descending=True, stable=True)[:, :_STRONGEST]
-    strongest = probe.weights.gather(1, order)
+    order = probe.clear_weights.abs().argsort(dim=1, descending=True, stable=True)[:, :_STRONGEST]
+    strongest = probe.clear_weights.gather(1, order)
     return {
         "title": probe.title if group == "all" else f"{probe.title} ({group})",
         "model": probe.model,
