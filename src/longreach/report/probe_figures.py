@@ -35,8 +35,8 @@ def survival_figure(rows: Sequence[Row]) -> Figure:
         for group, style in _groups(rows).items():
             points = [(int(row.bin), row.estimate) for row in shown if row.group == group]
             _steps(axis, points, group, style)
-        most = max((int(row.bin) for row in shown if row.estimate.value < 1), default=0)
-        _doublings(axis, 2 * most)
+        more = [int(row.bin) for row in shown if row.estimate.value < 1]
+        _doublings(axis, min(2 * max(more, default=0), max(int(row.bin) for row in shown)))
         axis.set(xlabel="tokens" if quantity != "span" else "distance in tokens", ylim=(-0.02, 1.02))
     axes[QUANTITIES[0]].set_ylabel("share of predictions with more")
     return _named(figure, axes[QUANTITIES[0]])
