@@ -109,6 +109,8 @@ def _probe_one(
 def _check(args: argparse.Namespace) -> None:
     if args.calibrate is None and args.text is None:
         raise BadInput("TEXT is missing: a file, - or a prepared corpus; or --calibrate")
+    if args.text not in (None, "-") and not Path(args.text).exists():  # before a model is loaded in vain
+        raise BadInput(f"there is no file {args.text}")
     if args.calibrate is not None:
         if args.text is not None:
             raise BadInput("--calibrate draws samples of the run's task: leave out TEXT")
