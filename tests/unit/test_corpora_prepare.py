@@ -333,8 +333,8 @@ def _peak(source: Path, out: Path) -> int:
 
 
 def test_ten_times_the_text_takes_no_more_memory(tmp_path):
-    texts = [f"{number} " + "round and round it goes. " * 800 for number in range(500)]
-    short, long = (write_jsonl(tmp_path / f"{count}.jsonl", texts[:count]) for count in (50, 500))
+    texts = [f"{number} " + "round and round it goes. " * 800 for number in range(300)]
+    short, long = (write_jsonl(tmp_path / f"{count}.jsonl", texts[:count]) for count in (30, 300))
     _peak(short, tmp_path / "warm")
     small, large = (_peak(source, tmp_path / source.stem) for source in (short, long))
     assert long.stat().st_size > 8 * large  # or the test would show nothing
