@@ -76,13 +76,18 @@ class _Job:
         """False if there is nothing left to do."""
         if self.out.exists() and not self.out.is_dir():
             raise BadInput(f"{self.out} is not a folder")
-        if self.out.is_dir() and any(self.out.iterdir()):
+        if not self._untouched:
             if not resume:
                 raise BadInput(f"{self.out} is not empty: add --resume to go on with it, or choose another folder")
             return self._go_on()
-        self.work.mkdir(parents=True)
+        self.work.mkdir(parents=True, exist_ok=True)
         write_atomically(self.work / "plan.json", json.dumps(self.plan).encode())
         return True
+
+    @property
+    def _untouched(self) -> bool:
+        """Nothing there but perhaps a plan, from a start that failed before it had made anything."""
+        return not self.out.exists() or {path.name for path in self.out.rglob("*")} <= {".work", "plan.json"}
 
     def _go_on(self) -> bool:
         if (self.out / "meta.json").exists():
