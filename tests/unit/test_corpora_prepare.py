@@ -280,6 +280,7 @@ def test_a_killed_preparation_goes_on_and_ends_with_the_same_bytes(lines, undist
     killed = subprocess.run([sys.executable, "-c", KILLED, str(lines), str(out)], capture_output=True, check=False)
     assert killed.returncode == -9, killed.stderr
     assert len(list((out / ".work").glob("shard-*.npz"))) == 3
+    (out / ".meta.json.1.part").write_text("{")  # as a kill while it is written would leave it
     prepare([str(lines)], out, BPE, resume=True)
     assert contents(out) == undisturbed
 
