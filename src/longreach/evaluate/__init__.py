@@ -1,25 +1,48 @@
 """How far does it reach?"""
 
 from longreach.evaluate.card import Card, make_card
+from longreach.evaluate.context import ContextLoss, Predict
+from longreach.evaluate.documents import over_documents
 from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, total_samples
 from longreach.evaluate.exact_match import FreeRun, Judged, judge, run_free
+from longreach.evaluate.next_token import next_tokens
 from longreach.evaluate.reach import reach
 from longreach.evaluate.scores import Score, from_json, to_csv, to_json, wilson
+from longreach.evaluate.text import (
+    Loss,
+    TextResult,
+    check_text_test,
+    evaluate_text,
+    losses_from_json,
+    losses_to_json,
+    text_work,
+)
 
 __all__ = [
     "TENTHS",
     "Card",
+    "ContextLoss",
     "EvalConfig",
     "FreeRun",
     "Judged",
+    "Loss",
+    "Predict",
     "Score",
+    "TextResult",
     "cells",
+    "check_text_test",
     "evaluate",
+    "evaluate_text",
     "from_json",
     "judge",
+    "losses_from_json",
+    "losses_to_json",
     "make_card",
+    "next_tokens",
+    "over_documents",
     "reach",
     "run_free",
+    "text_work",
     "to_csv",
     "to_json",
     "total_samples",

@@ -91,6 +91,15 @@ class Task:
         return False
 
     @property
+    def open_ended(self) -> bool:
+        """Whether there is no right answer, only a more or less likely one: then the loss counts, not exact match."""
+        return False
+
+    def held_out(self, split: Literal["valid", "test"]) -> "Task":
+        """The same task on material that training does not show; where every sample is drawn anew, itself."""
+        return self
+
+    @property
     def coupling_levels(self) -> tuple[Level, ...]:
         """Levels of the coupled IDs; empty where no coupling is known."""
         return ()

@@ -1,0 +1,30 @@
+"""Averages over tokens whose uncertainty comes from documents: tokens of one document are alike."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from longreach.seeding import generator
+
+_RESAMPLES = 1000
+
+
+def over_documents(
+    values: Float[Tensor, "*rows n"], document: Int[Tensor, "n"], share: float = 0.95
+) -> tuple[Float[Tensor, "*rows"], Float[Tensor, "*rows"], Float[Tensor, "*rows"]]:
+    """Mean over tokens, and the interval that contains this share of the means when documents are drawn anew
+    (bootstrap).  With one document there is nothing to draw: the interval is not a number."""
+    names, member = document.unique(return_inverse=True)
+    sums = torch.zeros(*values.shape[:-1], len(names), dtype=torch.double)
+    sums.index_add_(-1, member, values.double())
+    sizes = torch.bincount(member).double()
+    mean = sums.sum(-1) / sizes.sum()
+    if len(names) == 1:
+        unknown = torch.full_like(mean, torch.nan)
+        return mean, unknown, unknown
+    picked = torch.randint(len(names), (_RESAMPLES, len(names)), generator=generator(0, "documents"))
+    weights = torch.nn.functional.one_hot(picked, len(names)).sum(1).double()  # [resamples, documents]
+    means = sums @ weights.T / (weights @ sizes)
+    ends = torch.tensor([(1 - share) / 2, (1 + share) / 2], dtype=torch.double)
+    low, high = means.quantile(ends, dim=-1)
+    return mean, low, high
