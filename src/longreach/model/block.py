@@ -74,7 +74,8 @@ class SelfAttention(nn.Module):
     ) -> Float[Tensor, "b _ w"]:
         b, t, w = x.shape
         qkv = self.qkv(x)
-        if cache is None and bias is None and key_rotation is None and self.fits_one_kernel(qkv, rotation):
+        alone = cache is None and mask is None and bias is None and key_rotation is None
+        if alone and self.fits_one_kernel(qkv, rotation):
             return self.out(at_places(self._in_one_kernel(qkv, rotation, visible, x), at))  # type: ignore[no-any-return]
         qkv = qkv.view(b, t, self.heads, 3 * w // self.heads).transpose(1, 2)
         q, k, v = qkv.chunk(3, dim=-1)  # [b, h, t, d] each

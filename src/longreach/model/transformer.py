@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.attention import AttentionConfig, Softmax
@@ -113,9 +113,10 @@ class Transformer(Model):
         cache: Cache | None,
         slots: Tensor | None,
         at: Int[Tensor, "b a"] | None = None,
+        keep: Bool[Tensor, "b t t"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
         if cache is None or slots is None:
-            mask = None
+            mask = None if keep is None else _causal(keep)
             key_ids, origin = ids, ids[:, :, :1]
             visible = torch.arange(1, ids.shape[2] + 1, device=ids.device)[None]
         else:
@@ -191,3 +192,9 @@ class Transformer(Model):
         """The last ID that the encoding and the position head have an entry for."""
         of_head = None if self.position_head is None else self.position_head.largest_id
         return min((last for last in (self.encoding.largest_id, of_head) if last is not None), default=None)
+
+
+def _causal(keep: Bool[Tensor, "b t t"]) -> Bool[Tensor, "b 1 t t"]:
+    """The keys that each token sees: itself, and those before it that `keep` leaves."""
+    own = torch.eye(keep.shape[1], dtype=torch.bool, device=keep.device)
+    return (keep.tril() | own)[:, None]
