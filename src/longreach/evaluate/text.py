@@ -70,7 +70,7 @@ def check_text_test(config: EvalConfig) -> None:
 
 def text_work(config: EvalConfig) -> int:
     """What `evaluate_text` tells its progress out of."""
-    return len(config.lengths) * config.samples
+    return len(list(config.lengths)) * config.samples
 
 
 def evaluate_text(

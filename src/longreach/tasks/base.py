@@ -109,6 +109,15 @@ class Task:
         """Whether the coupled IDs of the answer follow from the prompt, so that generation can use them."""
         return True
 
+    @property
+    def coupling_by_tokens(self) -> bool:
+        """Whether the coupled IDs of a token follow from itself and from the token before: see `follow_coupling`."""
+        return False
+
+    def follow_coupling(self, token: Int[Tensor, "b"], before: Int[Tensor, "b g"]) -> Int[Tensor, "b g"]:
+        """Coupled IDs of a token just written, from itself and the IDs of the one before."""
+        raise self._missing("how its IDs follow from tokens")
+
     def check_length(self, length: int) -> None:
         """Refuse a length that the task does not have."""
         if length < 1:

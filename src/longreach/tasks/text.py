@@ -6,13 +6,13 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.registry import register
 from longreach.seeding import Draws
-from longreach.tasks.base import Sample, Task, build_sample
+from longreach.tasks.base import Form, Level, Sample, Task, build_sample
 from longreach.text import Corpus, Split
 
 _ON_DEVICE = 8 << 30
@@ -33,6 +33,16 @@ class Text(Task):
     """A folder that `longreach text prepare` made."""
     split: Literal["train", "valid", "test"] = "train"
     """Which of its documents.  Training is validated on `valid` and tested on `test`, whatever this says."""
+
+    segment_ends: str = ""
+    """Coupled IDs from the structure of the text (ours): a token that has one of these characters begins a new segment.
+    `.!?` and line breaks give sentences, line breaks alone the lines of a program.  Empty: no coupling."""
+    segment_places: int = 128
+    """Places within a segment that are told apart; those beyond share the last ID."""
+
+    def __post_init__(self) -> None:
+        if self.segment_places < 1:
+            raise ValueError(f"text.segment_places must be at least 1, got {self.segment_places}")
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -84,6 +94,36 @@ class Text(Task):
         found = self.documents.tokens[places.cpu().numpy()]
         return torch.from_numpy(found.astype(np.int64)).to(places.device)
 
+    @property
+    def coupling_levels(self) -> tuple[Level, ...]:
+        return (Level("segment"), Level("place", self.segment_places)) if self.segment_ends else ()
+
+    @property
+    def coupling_by_rule(self) -> bool:
+        return False
+
+    @property
+    def coupling_by_tokens(self) -> bool:
+        return bool(self.segment_ends)
+
+    def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
+        """Which segment a token stands in, and its place there.  Both forms are the same."""
+        if not self.segment_ends:
+            return super().coupling(sample, form)
+        begins = self._begins(sample.tokens)
+        begins[:, 0] = True
+        index = torch.arange(begins.shape[1], device=begins.device)
+        place = index - index.where(begins, 0).cummax(1).values + 1
+        return torch.stack([begins.cumsum(1), place.clamp(max=self.segment_places)], dim=1)
+
+    def follow_coupling(self, token: Int[Tensor, "b"], before: Int[Tensor, "b g"]) -> Int[Tensor, "b g"]:
+        begins = self._begins(token)
+        place = torch.where(begins, 1, (before[:, 1] + 1).clamp(max=self.segment_places))
+        return torch.stack([before[:, 0] + begins, place], dim=1)
+
+    def _begins(self, tokens: Int[Tensor, "*n"]) -> Bool[Tensor, "*n"]:
+        return _beginnings(self.corpus, self.segment_ends, str(tokens.device))[tokens]
+
     def parse(self, text: str) -> list[int]:
         tokens = self.opened.tokenizer.encode(text)
         if not tokens:
@@ -110,3 +150,12 @@ def _on_device(folder: str, split: str, device: str) -> Tensor | None:
         return None
     signed = np.asarray(tokens).view(np.int16 if tokens.itemsize == 2 else np.int32)
     return torch.from_numpy(signed.copy()).to(device)
+
+
+@lru_cache(maxsize=8)
+def _beginnings(folder: str, characters: str, device: str) -> Bool[Tensor, "v"]:
+    """Which tokens begin a segment."""
+    tokenizer = _open(folder).tokenizer
+    pieces = tokenizer.pieces(list(range(len(tokenizer.vocabulary))))
+    ends = [any(character in piece for character in characters) for piece in pieces]
+    return torch.tensor(ends, device=device)
