@@ -49,8 +49,13 @@ def test_operations_equal_a_count_by_hand():
     assert training_flops(config, 11, 3, 5, 6) == 3 * (weights + attention + head)
 
 
-def test_the_weights_counted_are_those_of_the_model():
-    config = TransformerConfig(layers=3, width=24, heads=2, feed_forward=2)
+@pytest.mark.parametrize(
+    "parts",
+    [{"feed_forward": 2}, {"kv_heads": 1}, {"gated": True, "feed_forward": 8 / 3}, {"norm": "rms", "biases": False}],
+    ids=str,
+)
+def test_the_weights_counted_are_those_of_the_model(parts):
+    config = TransformerConfig(layers=3, width=24, heads=2, **parts)
     model = build_model(config, 10, seed=0)
     weights = sum(m.weight.numel() for m in model.blocks.modules() if isinstance(m, nn.Linear))
     assert forward_flops(config, 10, 1, 1, 0) == 2 * (weights + 2 * 3 * 24)  # one token sees one pair

@@ -56,7 +56,7 @@ class Meta:
     end: int
     tokenizer_sha256: Mapping[str, str]
     """By file."""
-    splits: Mapping[str, SplitMeta]
+    splits: Mapping[SplitName, SplitMeta]
 
     @property
     def dtype(self) -> "np.dtype[Any]":
