@@ -9,6 +9,7 @@ from longreach.evaluate.next_token import next_tokens
 from longreach.evaluate.reach import reach
 from longreach.evaluate.scores import Score, from_json, to_csv, to_json, wilson
 from longreach.evaluate.text import (
+    By,
     Loss,
     TextResult,
     check_text_test,
@@ -20,6 +21,7 @@ from longreach.evaluate.text import (
 
 __all__ = [
     "TENTHS",
+    "By",
     "Card",
     "ContextLoss",
     "EvalConfig",

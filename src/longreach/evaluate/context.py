@@ -149,7 +149,9 @@ def _windows(
 ) -> Iterator[Int[Tensor, "b t"]]:
     """Tokens around the places `first`, as many windows at once as the budget allows."""
     offsets = torch.arange(-before, after)
-    for part in first.split(max(1, batch_tokens // (before + after))):
+    size = max(1, batch_tokens // (before + after))
+    for start in range(0, len(first), size):
+        part = first[start : start + size]
         yield _read(split, part[:, None] + offsets)
 
 

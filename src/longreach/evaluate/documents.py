@@ -14,7 +14,7 @@ def over_documents(
 ) -> tuple[Float[Tensor, "*rows"], Float[Tensor, "*rows"], Float[Tensor, "*rows"]]:
     """Mean over tokens, and the interval that contains this share of the means when documents are drawn anew
     (bootstrap).  With one document there is nothing to draw: the interval is not a number."""
-    names, member = document.unique(return_inverse=True)
+    names, member = torch.unique(document, return_inverse=True)
     sums = torch.zeros(*values.shape[:-1], len(names), dtype=torch.double)
     sums.index_add_(-1, member, values.double())
     sizes = torch.bincount(member).double()

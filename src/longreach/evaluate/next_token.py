@@ -29,7 +29,8 @@ def next_tokens(model: Model, task: Task, policy: IdPolicy, shift: int = 0) -> P
             hidden = at_places(hidden, places)
         nats, right = [], []
         size = max(1, _LOGITS // (len(tokens) * len(model.embed.weight)))
-        for part in torch.arange(last, device=tokens.device).split(size):
+        for start in range(0, last, size):
+            part = slice(start, start + size)
             wanted = tokens[:, 1:].gather(1, places[:, part])
             scores = model.logits(hidden[:, part], places[:, part] + 1, past).float().log_softmax(-1)
             nats.append(-scores.gather(2, wanted[..., None])[..., 0])

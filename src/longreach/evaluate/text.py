@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.evaluate.context import (
     ContextLoss,
-    Predict,
     PositionLoss,
+    Predict,
     choose_targets,
     loss_by_context,
     loss_by_position,
@@ -22,13 +23,16 @@ from longreach.evaluate.evaluate import EvalConfig
 from longreach.evaluate.scores import Score
 from longreach.text import Split
 
+By = Literal["context", "position"]
+"""What a loss is told against."""
+
 
 @dataclass(frozen=True)
 class Loss:
     """One point of a curve of losses, with an interval over documents (95%, bootstrap)."""
 
     seed: int
-    by: Literal["context", "position"]
+    by: By
     size: int
     """Tokens of context, or the position that its bucket begins with."""
     nats: float
@@ -95,7 +99,7 @@ def evaluate_text(
 
 
 def _by_context(result: ContextLoss, seed: int) -> list[Loss]:
-    counts = result.nats.shape[1], len(result.document.unique())
+    counts = result.nats.shape[1], _different(result.document)
     ends = zip(*over_documents(result.nats, result.document), strict=True)
     return [
         Loss(seed, "context", size, *_known(*mean_low_high), *counts)
@@ -105,12 +109,16 @@ def _by_context(result: ContextLoss, seed: int) -> list[Loss]:
 
 def _by_position(result: PositionLoss, seed: int) -> list[Loss]:
     counts = torch.diff(result.edges) * len(result.nats)
-    documents = len(result.document.unique())
+    documents = _different(result.document)
     ends = zip(*over_documents(result.nats.T, result.document), strict=True)
     return [
         Loss(seed, "position", int(edge), *_known(*mean_low_high), int(count), documents)
         for edge, mean_low_high, count in zip(result.edges[:-1], ends, counts, strict=True)
     ]
+
+
+def _different(document: Int[Tensor, "n"]) -> int:
+    return len(set(document.tolist()))
 
 
 def _known(mean: Tensor, low: Tensor, high: Tensor) -> tuple[float, float | None, float | None]:

@@ -3,14 +3,14 @@
 import math
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import get_args
 
 import matplotlib
 from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
-from longreach.evaluate import Loss
+from longreach.evaluate import By, Loss
 from longreach.report.curves import Result, headline_groups
 from longreach.report.figures import styles
 from longreach.report.tables import reach_ratio, score_table, spread_out
@@ -55,7 +55,7 @@ def _holds_to(curve: list[Loss]) -> int:
     return longest
 
 
-def loss_curves(results: list[Result], by: Literal["context", "position"]) -> list[LossCurves]:
+def loss_curves(results: list[Result], by: By) -> list[LossCurves]:
     """Of all results on text, by variant."""
     found: dict[str, LossCurves] = {}
     for result in results:
@@ -106,7 +106,7 @@ def losses_figure(results: list[Result], title: str) -> Figure | None:
         return None
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     panels = figure.subplots(1, 2)
-    for axis, by in zip(panels, ("context", "position"), strict=True):
+    for axis, by in zip(panels, get_args(By), strict=True):
         curves = loss_curves(results, by)
         style = styles([one.variant for one in curves])
         for one in curves:

@@ -27,9 +27,7 @@ def write_report(results: list[Result], folder: Path) -> Report:
     losses = losses_figure(results, title)
     only_text = all(group.metric == "next_token" for group in groups)
     png = folder / ("losses.png" if only_text else "accuracy.png")
-    report = Report(
-        title, groups, png, folder / "report.html", folder / "scores.csv"
-    )
+    report = Report(title, groups, png, folder / "report.html", folder / "scores.csv")
     if not only_text:
         save_png(length_figure(groups, title), report.png)
     if losses is not None:

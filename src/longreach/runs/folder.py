@@ -24,7 +24,17 @@ import torch
 
 from longreach.config import build, dump_yaml, read_yaml, to_plain
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluate import Card, Loss, Score, TextResult, from_json, losses_from_json, losses_to_json, to_csv, to_json
+from longreach.evaluate import (
+    Card,
+    Loss,
+    Score,
+    TextResult,
+    from_json,
+    losses_from_json,
+    losses_to_json,
+    to_csv,
+    to_json,
+)
 from longreach.files import append_line, write_atomically
 from longreach.runs.recipe import RunConfig
 from longreach.version import PACKAGE, __version__

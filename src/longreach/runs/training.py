@@ -159,8 +159,9 @@ def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
     if config.task.open_ended:
         tokens = config.task.held_out("valid").sample(length, draws.child("task"), longest).tokens
         predict = next_tokens(model, config.task, config.ids)
-        parts = tokens.split(max(1, config.evaluate.batch_tokens // longest))
-        return -float(torch.cat([predict(part, longest - 1)[0] for part in parts]).mean())
+        size = max(1, config.evaluate.batch_tokens // longest)
+        starts = range(0, len(tokens), size)
+        return -float(torch.cat([predict(tokens[first : first + size], longest - 1)[0] for first in starts]).mean())
     sample = config.task.sample(length, draws.child("task"), longest)
     judged = judge(model, sample, config.ids.evaluation_ids(config.task, sample))
     return float(judged.exact_with_ids.float().mean())

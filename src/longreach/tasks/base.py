@@ -11,6 +11,7 @@ from torch import Tensor
 from longreach.errors import BadInput
 from longreach.registry import kind, name_of, nearest
 from longreach.seeding import Draws
+from longreach.text import SplitName
 
 PAD = 0
 """Token 0 of every vocabulary is padding."""
@@ -95,7 +96,7 @@ class Task:
         """Whether there is no right answer, only a more or less likely one: then the loss counts, not exact match."""
         return False
 
-    def held_out(self, split: Literal["valid", "test"]) -> "Task":
+    def held_out(self, split: SplitName) -> "Task":
         """The same task on material that training does not show; where every sample is drawn anew, itself."""
         return self
 
@@ -187,6 +188,10 @@ class Task:
 
     def words(self, tokens: Sequence[int]) -> list[str]:
         return [self.vocabulary[token] for token in tokens]
+
+    def spell(self, tokens: Sequence[int]) -> str:
+        """Tokens as a person reads them, and `parse` reads them back."""
+        return " ".join(self.words(tokens))
 
     def _missing(self, what: str) -> BadInput:
         return BadInput(f"{self.name} does not say {what}")

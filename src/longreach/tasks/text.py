@@ -1,8 +1,8 @@
 """Predict the next token of a text, at every place of a window."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from longreach.errors import BadInput
 from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Form, Level, Sample, Task, build_sample
-from longreach.text import Corpus, Split
+from longreach.text import Corpus, Split, SplitName
 
 _ON_DEVICE = 8 << 30
 """Bytes of text that are copied to a GPU; of a larger text every batch is read from the disk."""
@@ -31,7 +31,7 @@ class Text(Task):
 
     corpus: str = ""
     """A folder that `longreach text prepare` made."""
-    split: Literal["train", "valid", "test"] = "train"
+    split: SplitName = "train"
     """Which of its documents.  Training is validated on `valid` and tested on `test`, whatever this says."""
 
     segment_ends: str = ""
@@ -56,7 +56,7 @@ class Text(Task):
     def open_ended(self) -> bool:
         return True
 
-    def held_out(self, split: Literal["valid", "test"]) -> "Text":
+    def held_out(self, split: SplitName) -> "Text":
         return replace(self, split=split)
 
     @property
@@ -90,7 +90,9 @@ class Text(Task):
             if stored is not None:
                 return stored[places].long() & _ALL_BITS[stored.dtype]
             if torch.cuda.is_current_stream_capturing():
-                raise BadInput("this corpus is read from the disk, which no CUDA graph can do: set train.graph to false")
+                raise BadInput(
+                    "this corpus is read from the disk, which no CUDA graph can do: set train.graph to false"
+                )
         found = self.documents.tokens[places.cpu().numpy()]
         return torch.from_numpy(found.astype(np.int64)).to(places.device)
 
@@ -130,8 +132,8 @@ class Text(Task):
             raise BadInput("text: the prompt is empty")
         return tokens
 
-    def words(self, tokens: "list[int] | tuple[int, ...]") -> list[str]:  # type: ignore[override]
-        return self.opened.tokenizer.pieces(list(tokens))
+    def spell(self, tokens: Sequence[int]) -> str:
+        return self.opened.tokenizer.decode(list(tokens))
 
 
 _ALL_BITS = {torch.int16: 0xFFFF, torch.int32: 0xFFFFFFFF}
@@ -144,7 +146,7 @@ def _open(folder: str) -> Corpus:
 
 
 @lru_cache(maxsize=8)
-def _on_device(folder: str, split: str, device: str) -> Tensor | None:
+def _on_device(folder: str, split: SplitName, device: str) -> Tensor | None:
     tokens = _open(folder).split(split).tokens
     if tokens.nbytes > _ON_DEVICE:
         return None
@@ -154,8 +156,8 @@ def _on_device(folder: str, split: str, device: str) -> Tensor | None:
 
 @lru_cache(maxsize=8)
 def _beginnings(folder: str, characters: str, device: str) -> Bool[Tensor, "v"]:
-    """Which tokens begin a segment."""
+    """Which tokens begin a segment: those with one of the characters, and the one between two documents."""
     tokenizer = _open(folder).tokenizer
-    pieces = tokenizer.pieces(list(range(len(tokenizer.vocabulary))))
-    ends = [any(character in piece for character in characters) for piece in pieces]
-    return torch.tensor(ends, device=device)
+    begins = [any(character.encode() in spelt for character in characters) for spelt in tokenizer.spelling]
+    begins[tokenizer.end] = True
+    return torch.tensor(begins, device=device)
