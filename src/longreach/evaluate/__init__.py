@@ -1,8 +1,8 @@
 """How far does it reach?"""
 
 from longreach.evaluate.card import Card, make_card
-from longreach.evaluate.context import ContextLoss, Predict
-from longreach.evaluate.documents import over_documents
+from longreach.evaluate.context import ContextLoss, Predict, Targets, choose_targets, loss_by_context
+from longreach.evaluate.documents import over_documents, resampled_documents
 from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, total_samples
 from longreach.evaluate.exact_match import FreeRun, Judged, judge, run_free
 from longreach.evaluate.next_token import next_tokens
@@ -30,19 +30,23 @@ __all__ = [
     "Loss",
     "Predict",
     "Score",
+    "Targets",
     "TextResult",
     "cells",
     "check_text_test",
+    "choose_targets",
     "evaluate",
     "evaluate_text",
     "from_json",
     "judge",
+    "loss_by_context",
     "losses_from_json",
     "losses_to_json",
     "make_card",
     "next_tokens",
     "over_documents",
     "reach",
+    "resampled_documents",
     "run_free",
     "text_work",
     "to_csv",

@@ -22,9 +22,21 @@ def over_documents(
     if len(names) == 1:
         unknown = torch.full_like(mean, torch.nan)
         return mean, unknown, unknown
-    picked = torch.randint(len(names), (_RESAMPLES, len(names)), generator=generator(0, "documents"))
-    weights = torch.nn.functional.one_hot(picked, len(names)).sum(1).double()  # [resamples, documents]
+    weights = _draw_documents(len(names))
     means = sums @ weights.T / (weights @ sizes)
     ends = torch.tensor([(1 - share) / 2, (1 + share) / 2], dtype=torch.double)
     low, high = means.quantile(ends, dim=-1)
     return mean, low, high
+
+
+def resampled_documents(document: Int[Tensor, "n"]) -> Float[Tensor, "resamples n"]:
+    """How often each token counts when documents are drawn anew."""
+    names, member = torch.unique(document, return_inverse=True)
+    return _draw_documents(len(names))[:, member]
+
+
+def _draw_documents(count: int) -> Float[Tensor, "resamples {count}"]:
+    """How often each document is drawn."""
+    picked = torch.randint(count, (_RESAMPLES, count), generator=generator(0, "documents"))
+    drawn = torch.zeros(_RESAMPLES, count, dtype=torch.double)
+    return drawn.scatter_add_(1, picked, torch.ones_like(picked, dtype=torch.double))
