@@ -91,8 +91,7 @@ def _open(source: Source, field: str) -> Iterator[tuple[str, Iterator[Piece], in
 def _form(path: Path) -> Callable[[Path, str], Iterator[Piece]]:
     if path.suffix == ".parquet":
         return _parquet
-    name = path.name.removesuffix(".gz")
-    return _json_lines if Path(name).suffix in _LINES else _text_file
+    return _json_lines if path.name.removesuffix(".gz").endswith(_LINES) else _text_file
 
 
 def _hidden(path: Path) -> bool:
@@ -117,21 +116,9 @@ def _text_file(path: Path, field: str) -> Iterator[Piece]:
             f"{path} would be one document of {size} bytes, and the limit is {LARGEST}: cut it up, or use JSONL"
         )
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            yield _newlines(b"".join(_whole(file, path)).decode("utf-8-sig")), size
+        yield path.read_text(encoding="utf-8-sig"), size
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}") from error
-
-
-def _whole(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
-    try:
-        yield from lines
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise BadInput(f"{path} is damaged: {error}") from error
-
-
-def _newlines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _json_lines(path: Path, field: str) -> Iterator[Piece]:
@@ -141,12 +128,19 @@ def _json_lines(path: Path, field: str) -> Iterator[Piece]:
                 yield _field(line, field, f"{path}, line {number}"), raw.tell()
 
 
+def _whole(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    try:
+        yield from lines
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
+
+
 def _field(line: bytes, field: str, place: str) -> str:
     try:
         value = json.loads(line)
     except UnicodeDecodeError as error:
         raise BadInput(f"{place} is not UTF-8") from error
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise BadInput(f"{place} is not JSON: {error}") from error
     if not isinstance(value, dict) or not isinstance(value.get(field), str):
         keys = f"; it has {', '.join(value)}" if isinstance(value, dict) else ""

@@ -10,17 +10,17 @@ from typing import Any
 from longreach.errors import BadInput
 from longreach.files import write_atomically
 from longreach.text.config import PrepareConfig
-from longreach.text.corpus import SCHEMA, SPLITS, Corpus, Meta, load_tokenizer, sha256_of
+from longreach.text.corpus import SCHEMA, Corpus, Meta, load_tokenizer, sha256_of
 from longreach.text.documents import Document, Source, find_source, read_documents
 from longreach.text.encoding import encode_all
-from longreach.text.pack import pack_split
+from longreach.text.pack import pack
 from longreach.text.sample import draw_sample
 from longreach.text.shards import EncodedShard, Shard, make_shards, shard_path
 from longreach.text.subwords import from_hugging_face, train_bpe
 from longreach.text.tokenizer import Bytes, Tokenizer
 
 Phase = Callable[[str, int], Callable[[int, str], None]]
-"""Begin a phase of so many units, 0 where that is not known; the answer is told the units done and a note."""
+"""Begin a phase of so many bytes, 0 where that is not known; the answer is told the bytes done and a note."""
 
 
 def prepare(
@@ -138,11 +138,15 @@ class _Job:
 
     def pack(self) -> None:
         shards = sorted(self.work.glob("shard-*.npz"))
-        report = self.phase("pack", len(SPLITS))
-        splits = {}
-        for number, name in enumerate(SPLITS):
-            splits[name] = pack_split(shards, self.out, name)
-            report(number + 1, name)
+        total, done = sum(path.stat().st_size for path in shards), 0
+        report = self.phase("pack", total)
+
+        def tell(size: int) -> None:
+            nonlocal done
+            done += size
+            report(done, "")
+
+        splits = pack(shards, self.out, tell)
         if not splits["train"].documents:
             raise BadInput(f"no document for training in {self._names}{self._few}")
         tokenizer = self.tokenizer
@@ -168,7 +172,8 @@ class _Job:
         ):
             report(document.read, f"{number + 1} documents")
             yield document
-        report(total, "")
+        if total:
+            report(total, "")
 
     def _missing(self, shards: Iterable[Shard]) -> Iterator[Shard]:
         """Those without a file; the others must still hold the same texts."""
