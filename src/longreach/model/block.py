@@ -101,7 +101,7 @@ class SelfAttention(nn.Module):
         d = by_group.shape[3] // (shared + 2)
         q, k, v = torch.split(by_group, [shared * d, d, d], dim=-1)
         if shared > 1:
-            q = q.unflatten(3, (shared, d)).transpose(2, 3).flatten(1, 2)
+            q = q.reshape(b, self.groups, t, shared, d).transpose(2, 3).flatten(1, 2)
         return q, k, v
 
     def fits_one_kernel(self, qkv: Float[Tensor, "b t wide"], rotation: Rotation | None) -> bool:
