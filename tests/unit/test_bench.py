@@ -30,6 +30,7 @@ from longreach.bench.lengths import Figures, LengthRow
 from longreach.bench.train import new_model, our_step, training_data
 from longreach.cli.main import main
 from longreach.errors import BadInput
+from longreach.hf import to_huggingface
 
 TINY = Workload(1, 16, 2, 2, 12)
 TINY_FLAGS = ["--shape", "1,16,2,2,12", "--device", "cpu", "--repeats", "2", "--peak", "1"]
@@ -149,7 +150,7 @@ def test_the_rival_computes_the_same_function():
     ids = torch.arange(tokens.shape[1]).expand(2, 1, -1)
     with torch.no_grad():
         torch.testing.assert_close(rivals.reading(model, tokens)(), model.all_logits(tokens, ids), rtol=1e-4, atol=1e-5)
-    theirs = rivals.gpt_neox(model, 12)
+    theirs = to_huggingface(model, 12)
     assert theirs.config._attn_implementation == "sdpa"
     ours = sum(parameter.numel() for parameter in model.parameters())
     assert sum(parameter.numel() for parameter in theirs.parameters()) == ours

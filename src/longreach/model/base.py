@@ -237,7 +237,7 @@ def initialise(model: Model, seed: int) -> None:
                 nn.init.uniform_(parameter, -bound, bound, generator=generator(seed, f"init/{name}.{part}"))
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
             nn.init.ones_(module.weight)
-            if getattr(module, "bias", None) is not None:
+            if isinstance(module, nn.LayerNorm) and module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif hasattr(module, "initialise"):
             module.initialise()

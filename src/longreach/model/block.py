@@ -99,9 +99,9 @@ class SelfAttention(nn.Module):
         shared = self.heads // self.groups
         by_group = qkv.view(b, t, self.groups, -1).transpose(1, 2)  # [b, kv, t, (shared + 2) d]
         d = by_group.shape[3] // (shared + 2)
-        q, k, v = by_group.split([shared * d, d, d], dim=-1)
+        q, k, v = torch.split(by_group, [shared * d, d, d], dim=-1)
         if shared > 1:
-            q = q.unflatten(3, (shared, d)).transpose(2, 3).flatten(1, 2)
+            q = q.reshape(b, self.groups, t, shared, d).transpose(2, 3).flatten(1, 2)
         return q, k, v
 
     def fits_one_kernel(self, qkv: Float[Tensor, "b t wide"], rotation: Rotation | None) -> bool:

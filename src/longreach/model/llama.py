@@ -10,10 +10,10 @@ from longreach.registry import register
 @register("model", "llama")
 @dataclass(frozen=True, kw_only=True)
 class LlamaConfig(TransformerConfig):
-    """A transformer as Llama, SmolLM2 and OLMo have it (Touvron et al., 2023): RMS norms, a gated feed-forward net after
-    attention and not beside it, no biases.
+    """A transformer as Llama, SmolLM2 and OLMo are (Touvron et al., 2023): RMS norms, gates, no biases.
 
-    Every part can still be chosen; larger ones share keys and values among heads, `kv_heads`.
+    The feed-forward net follows attention instead of standing beside it.  Every part can still be chosen; larger models
+    share keys and values among heads, `kv_heads`.
     """
 
     feed_forward: int | float = 2.6875
