@@ -1,4 +1,4 @@
-"""Do predictions that few tokens explain keep their loss beyond the training length?  The paper's claim, token by token.
+"""Do predictions that few tokens explain keep their loss beyond the training length?
 
 The same tokens are predicted from contexts within the training length and beyond; and for each of them the probe tells,
 within the training length, how many tokens its prediction rests on.  Whether the loss that a longer context costs (or
@@ -8,7 +8,7 @@ token stands.  Documents are drawn anew for all intervals, never tokens.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from longreach.config import to_plain
 from longreach.evaluate import ContextLoss, Targets, over_documents, resampled_documents
 from longreach.evaluate.context import BLOCK
 from longreach.probe.language_model import LanguageModel
@@ -51,7 +52,7 @@ def probe_targets(
 
 
 def token_facts(
-    split: Split, train: Split, targets: Targets, probed: Sequence[Probed], losses: ContextLoss
+    split: Split, train: Split, probed: Sequence[Probed], losses: ContextLoss
 ) -> dict[str, Float[Tensor, "n"]]:
     """What might explain how a token's loss changes: k by three definitions, and the controls."""
     counts = np.bincount(np.asarray(train.tokens), minlength=int(losses.token.max()) + 1)
@@ -140,7 +141,8 @@ def _least_squares(
     gram = torch.einsum("fn,rn,gn->rfg", features, weights, features)
     right = torch.einsum("fn,rn,n->rf", features, weights, outcome)
     ridge = 1e-9 * torch.eye(len(features), dtype=gram.dtype) * gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
-    return torch.linalg.solve(gram + ridge, right)
+    solved: Tensor = torch.linalg.solve(gram + ridge, right)
+    return solved
 
 
 def sufficiency(probed: Sequence[Probed], document: Int[Tensor, "n"]) -> list[dict[str, Any]]:
@@ -151,3 +153,42 @@ def sufficiency(probed: Sequence[Probed], document: Int[Tensor, "n"]) -> list[di
         {"k": k, "nats": float(mean), "low": float(low), "high": float(high)}
         for k, (mean, low, high) in zip(probed[0].sizes, ends, strict=True)
     ]
+
+
+def summarise(
+    model: LanguageModel,
+    split: Split,
+    train: Split,
+    probed: Sequence[Probed],
+    losses: ContextLoss,
+    within: int,
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """All of it for one model: what a file and a figure tell, and every token's own numbers."""
+    facts = token_facts(split, train, probed, losses)
+    ks = {name: facts[name] for name in ("k_sufficient", "k_weights", "k_participation")}
+    quantiles = torch.tensor([0.25, 0.5, 0.75])
+    means = zip(*over_documents(losses.nats, losses.document), strict=True)
+    summary = {
+        "model": model.name,
+        "within": within,
+        "settings": to_plain(probed[0].settings),
+        "tokens": len(losses.token),
+        "documents": len(set(losses.document.tolist())),
+        "seconds": sum(one.cost.seconds for one in probed),
+        "faithfulness": float(facts["faithfulness"].nanmedian()),
+        "k": {name: k.quantile(quantiles).tolist() for name, k in ks.items()},
+        "few": {name: _share_of_few(k, losses.document) for name, k in ks.items()},
+        "losses": [
+            {"context": context, "nats": float(mean), "low": float(low), "high": float(high)}
+            for context, (mean, low, high) in zip(losses.contexts, means, strict=True)
+        ],
+        "changes": {name: [asdict(row) for row in changes_by_k(losses, facts, within, name)] for name in ks},
+        "slopes": [asdict(row) for row in slopes(losses, facts, within)],
+        "sufficiency": sufficiency(probed, losses.document),
+    }
+    return summary, facts
+
+
+def _share_of_few(k: Float[Tensor, "n"], document: Int[Tensor, "n"]) -> list[float]:
+    """The share of predictions with k of at most 8, and its interval."""
+    return [float(end) for end in over_documents((k <= 8).float(), document)]
