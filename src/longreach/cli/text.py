@@ -101,6 +101,8 @@ def _fetch(args: argparse.Namespace, settings: list[str]) -> int:
 def _show(args: argparse.Namespace, settings: list[str]) -> int:
     corpus = Corpus.open(args.folder)
     split = corpus.split(args.split)
+    if not split.documents:
+        raise BadInput(f"{args.folder}: split {args.split} is empty")
     if not 0 <= args.document < split.documents:
         raise BadInput(f"--document must be from 0 to {split.documents - 1}, got {args.document}")
     if args.tokens < 1:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from longreach.cli.columns import print_columns
 from longreach.cli.console import say
-from longreach.text import SPLITS, Meta, Phase, PrepareConfig, fetched_texts, prepare
+from longreach.text import SPLITS, Meta, Phase, PrepareConfig, prepare
 
 _QUIET_SECONDS = 15.0
 """Seconds between lines where there is no terminal to draw a bar on."""
@@ -61,7 +61,6 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
                 config,
                 workers=args.workers,
                 resume=args.resume,
-                fetched=fetched_texts,
                 phase=phase,
             )
     except KeyboardInterrupt:

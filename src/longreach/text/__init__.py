@@ -2,7 +2,7 @@
 
 from longreach.text.config import PrepareConfig
 from longreach.text.corpus import SPLITS, Corpus, Meta, Split, SplitMeta, SplitName
-from longreach.text.fetch import Fetched, fetch, fetched_texts, in_cache
+from longreach.text.fetch import Fetched, fetch, in_cache
 from longreach.text.fetchable import FETCHABLE, Fetchable
 from longreach.text.prepare import Phase, prepare
 from longreach.text.subwords import Subwords
@@ -24,7 +24,6 @@ __all__ = [
     "Subwords",
     "Tokenizer",
     "fetch",
-    "fetched_texts",
     "in_cache",
     "prepare",
 ]

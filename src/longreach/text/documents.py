@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longreach.errors import BadInput
+from longreach.text.fetch import fetched_texts
 from longreach.text.tokenizer import utf8
 
 LARGEST = 1 << 28
@@ -50,11 +51,11 @@ class Source(NamedTuple):
         return sum(path.stat().st_size for path in self.files)
 
 
-def find_source(name: str, fetched: Callable[[str], Path | None]) -> Source:
-    """`fetched` knows the folders of the texts that can be fetched; a path that has such a name is written ./NAME."""
+def find_source(name: str) -> Source:
+    """A text that was fetched, or a path: one that has the name of such a text is written ./NAME."""
     if name.startswith("hf:"):
         return Source(name, [])
-    path = fetched(name) or Path(name)
+    path = fetched_texts(name) or Path(name)
     if path.is_dir():
         inside = sorted(path.rglob("*"), key=lambda file: file.relative_to(path).parts)
         files = [file for file in inside if file.is_file() and not _hidden(file.relative_to(path))]

@@ -30,14 +30,13 @@ def prepare(
     *,
     workers: int = 1,
     resume: bool = False,
-    fetched: Callable[[str], Path | None] = lambda name: None,
     phase: Phase = lambda title, total: lambda done, note: None,
 ) -> Corpus:
     """Texts to tokens on disk.  The same texts and settings give the same bytes, whatever `workers` is and
-    however often it was stopped: `resume` goes on where an earlier call stopped.  `fetched` as in `find_source`."""
+    however often it was stopped: `resume` goes on where an earlier call stopped."""
     if workers < 1:
         raise BadInput(f"workers must be at least 1, got {workers}")
-    found = [find_source(name, fetched) for name in sources]
+    found = [find_source(name) for name in sources]
     if not found:
         raise BadInput("name a text to prepare")
     if config.field is not None and not any(source.has_fields for source in found):

@@ -11,12 +11,15 @@ def draw_sample(documents: Iterable[Document], shares: Shares, size: int) -> lis
     """The training documents with the smallest digests that together have `size` bytes at most, but at least one.
     As good as random, the same in every order of reading, and no more than `size` bytes are held on the way."""
     heap: list[tuple[int, int, str]] = []  # the largest digest first, and the number that tells equal ones apart
-    held = 0
+    held, limit = 0, 1 << 256
     for number, document in enumerate(documents):
-        if shares.split_of(document.digest) != "train":
+        place = int.from_bytes(document.digest, "big")
+        if place >= limit or shares.split_of(document.digest) != "train":
             continue
-        heapq.heappush(heap, (-int.from_bytes(document.digest, "big"), number, document.text))
+        heapq.heappush(heap, (-place, number, document.text))
         held += len(document.text.encode())
         while held > size and len(heap) > 1:
-            held -= len(heapq.heappop(heap)[2].encode())
+            above, _, text = heapq.heappop(heap)
+            held -= len(text.encode())
+            limit = -above  # or a larger digest could take the room that this one leaves
     return [text for _, _, text in sorted(heap, reverse=True)]
