@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import yaml
 from longreach.cli.main import main
 from longreach.registry import entries, kinds
 from longreach.runs import RunFolder, check, load_recipe, shipped_recipes
+from longreach.tasks import Text
 from longreach.train import list_checkpoints
 
 RECIPE = {
@@ -57,11 +59,13 @@ def _check_fails(capsys, arguments, code, *words):
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
-def test_every_shipped_recipe_parses_and_can_start(name):
+def test_every_shipped_recipe_parses_and_can_start(name, corpus):
     recipe = load_recipe(name)
     assert recipe.title
     assert recipe.about
     for config in recipe.variants.values():
+        if isinstance(config.task, Text):  # whose corpus a user prepares first
+            config = replace(config, task=replace(config.task, corpus=corpus))
         check(config)
 
 

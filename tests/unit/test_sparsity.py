@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from test_text_task import corpus as corpus  # the same small corpus
 
 from longreach.api import LlamaConfig, build_model
 from longreach.evaluate import ContextLoss, choose_targets, loss_by_context, next_tokens, resampled_documents

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         return 0
     contexts = {name: [row for row in rows if row["by"] == "context"] for name, rows in found.items()}
     columns: dict[str, list[Any]] = {"context": [row["size"] for row in contexts["as it is"]]}
-    columns |= {name: [f"{row['nats']:.3f}" for row in rows] for name, rows in contexts.items()}
+    columns |= {
+        name: [f"{row['nats']:.3f} ({math.exp(row['nats']):.1f})" for row in rows] for name, rows in contexts.items()
+    }
     print_columns(columns)
+    say.print("nats per token (perplexity); the same tokens at every context", highlight=False)
     return 0
