@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -67,7 +68,7 @@ class Text(Task):
 
     @property
     def documents(self) -> Split:
-        return self.opened.split(self.split)
+        return _split(self.opened.folder, self.split)
 
     def check_length(self, length: int) -> None:
         have = len(self.documents.tokens)
@@ -146,8 +147,13 @@ def _open(folder: str) -> Corpus:
 
 
 @lru_cache(maxsize=8)
+def _split(folder: Path, split: SplitName) -> Split:
+    return _open(str(folder)).split(split)
+
+
+@lru_cache(maxsize=8)
 def _on_device(folder: str, split: SplitName, device: str) -> Tensor | None:
-    tokens = _open(folder).split(split).tokens
+    tokens = _split(Path(folder), split).tokens
     if tokens.nbytes > _ON_DEVICE:
         return None
     signed = np.asarray(tokens).view(np.int16 if tokens.itemsize == 2 else np.int32)
