@@ -16,6 +16,7 @@ from longreach.attention import (
 from longreach.decode import Sampling, generate
 from longreach.evaluate import EvalConfig, Score, evaluate, reach
 from longreach.model import (
+    LlamaConfig,
     Model,
     ModelConfig,
     PointerConfig,
@@ -159,6 +160,7 @@ __all__ = [
     "Lego",
     "Lengths",
     "Level",
+    "LlamaConfig",
     "LocalCount",
     "Majority",
     "Maze",

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from longreach.cli import text_prepare
+from longreach.cli import text_loss, text_prepare, text_sparsity
 from longreach.cli.columns import print_columns
 from longreach.cli.console import say
 from longreach.errors import BadInput
@@ -21,6 +21,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     _add_list(parts)
     _add_fetch(parts)
     text_prepare.add(parts)
+    text_loss.add(parts)
+    text_sparsity.add(parts)
     _add_show(parts)
     _add_check(parts)
 

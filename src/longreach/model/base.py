@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.errors import BadInput
@@ -46,6 +46,10 @@ class ModelConfig:
         """Layers that a token goes through."""
         return self.layers
 
+    def new_norm(self) -> nn.Module:
+        """A norm of states."""
+        return nn.LayerNorm(self.width, eps=self.norm_eps)
+
     def build(self, vocab_size: int, level_sizes: tuple[int, ...], max_id: int) -> "Model":
         raise BadInput(f"model {self.name} does not say how to build it")
 
@@ -71,7 +75,7 @@ class Model(nn.Module):
         super().__init__()
         self.config, self.levels = config, levels
         self.embed = nn.Embedding(vocab_size, config.width)
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.norm = config.new_norm()
         self.head = None if config.tie_embeddings else nn.Linear(config.width, vocab_size, bias=False)
         self.position_head: PositionHead | None = None
         self.copy_head: CopyHead | None = None
@@ -84,9 +88,10 @@ class Model(nn.Module):
         cache: Cache | None,
         slots: Tensor | None,
         at: Int[Tensor, "b a"] | None = None,
+        keep: Bool[Tensor, "b t t"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
         """All layers.  With a cache, `slots` are the places in it that the tokens get.  With `at`, states at these
-        places only."""
+        places only.  With `keep`, tokens look at no others."""
         raise BadInput(f"{type(self).__name__} does not say how tokens mix")
 
     def exchange_encoding(self, config: EncodingConfig) -> AbstractContextManager[None]:
@@ -111,14 +116,21 @@ class Model(nn.Module):
         ids: Int[Tensor, "b g t"],
         cache: Cache | None = None,
         at: Int[Tensor, "b a"] | None = None,
+        keep: Bool[Tensor, "b t t"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
         """States, or those `at` some places, for which the last layer is spared the others.
 
         Padding must stand on the right: causality hides it.  With a cache, the tokens follow those in it; the caller
         then says with `cache.advance` how many of each row's tokens were real.
+
+        `keep[row, i, j]` says whether token i may look at token j, on top of causality.  A token always sees itself,
+        whatever `keep` says, so that none is left without a key.  Only the presence of keys changes: IDs stay, and so
+        does the n by whose logarithm scores may grow, which counts hidden keys too.
         """
+        if cache is not None and keep is not None:
+            raise BadInput("keep hides keys of tokens read at once: it does not go with a cache")
         slots = None if cache is None else cache.place(ids)
-        hidden = self.norm(self.mix(self.embed(tokens), ids, cache, slots, at))
+        hidden = self.norm(self.mix(self.embed(tokens), ids, cache, slots, at, keep))
         if cache is not None and slots is not None and self.memory_size:
             cache.remember(slots, self.past(hidden, tokens).memory)
         return hidden  # type: ignore[no-any-return]
@@ -158,9 +170,13 @@ class Model(nn.Module):
             scores = self.copy_head(hidden, visible, past.tokens, past.memory[..., self._id_memory :], scores)
         return scores
 
-    def all_logits(self, tokens: Int[Tensor, "b t"], ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t v"]:
-        """Scores of the token after every token."""
-        hidden = self(tokens, ids)
+    def all_logits(
+        self, tokens: Int[Tensor, "b t"], ids: Int[Tensor, "b g t"], keep: Bool[Tensor, "b t t"] | None = None
+    ) -> Float[Tensor, "b t v"]:
+        """Scores of the token after every token; `keep` as in `forward`."""
+        if keep is not None and self.copy_head is not None:
+            raise BadInput("keep hides keys of the layers only: a copy head would look at all tokens read")
+        hidden = self(tokens, ids, keep=keep)
         visible = torch.arange(1, tokens.shape[1] + 1, device=tokens.device).expand_as(tokens)
         return self.logits(hidden, visible, self.past(hidden, tokens))
 
@@ -221,7 +237,7 @@ def initialise(model: Model, seed: int) -> None:
                 nn.init.uniform_(parameter, -bound, bound, generator=generator(seed, f"init/{name}.{part}"))
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
             nn.init.ones_(module.weight)
-            if isinstance(module, nn.LayerNorm):
+            if isinstance(module, nn.LayerNorm) and module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif hasattr(module, "initialise"):
             module.initialise()

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from longreach.errors import BadInput
 from longreach.model.base import Model, ModelConfig
 from longreach.model.block import at_places
 from longreach.model.cache import Cache
@@ -30,7 +31,7 @@ class Recurrent(Model):
 
     def __init__(self, config: RecurrentConfig, vocab_size: int, levels: int) -> None:
         super().__init__(config, vocab_size, levels)
-        self.norms = nn.ModuleList(nn.LayerNorm(config.width, eps=config.norm_eps) for _ in range(config.layers))
+        self.norms = nn.ModuleList(config.new_norm() for _ in range(config.layers))
         self.units = nn.ModuleList(nn.GRU(config.width, config.width, batch_first=True) for _ in range(config.layers))
 
     def mix(
@@ -40,7 +41,10 @@ class Recurrent(Model):
         cache: Cache | None,
         slots: Tensor | None,
         at: Int[Tensor, "b a"] | None = None,
+        keep: Bool[Tensor, "b t t"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
+        if keep is not None:
+            raise BadInput("a recurrent model has no keys to hide: keep is for attention")
         x, written = embedded, []
         for layer, (norm, unit) in enumerate(zip(self.norms, self.units, strict=True)):
             before = cache.states[layer][None] if isinstance(cache, RecurrentCache) else None
