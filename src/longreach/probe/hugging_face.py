@@ -1,0 +1,92 @@
+"""Any causal language model of Hugging Face transformers, from a folder, a name or a .gguf file."""
+
+import importlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from longreach.errors import BadInput
+from longreach.probe.language_model import LanguageModel, check_hiding
+
+_PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class HuggingFace(LanguageModel):
+    """A causal language model with a four-dimensional mask and explicit positions.
+
+    Without a mask, Hugging Face reads a jump in the positions as the start of another packed sequence and cuts
+    attention there: so a mask is always given.
+    """
+
+    def __init__(self, model: Any, name: str, tokenizer: Any = None, memory: int = 1 << 30) -> None:
+        super().__init__(memory)
+        if not {"attention_mask", "position_ids"} <= set(inspect.signature(model.forward).parameters):
+            raise BadInput(f"{name} takes no mask or no positions: it cannot be probed")
+        self.model, self.tokenizer, config = model.eval(), tokenizer, model.config.get_text_config()
+        precision = {dtype: word for word, dtype in _PRECISIONS.items()}.get(model.dtype, str(model.dtype))
+        self.name, self.device = f"{name} ({precision})", model.device
+        self.vocabulary_size, self.embedding = config.vocab_size, model.get_input_embeddings()
+        self.numbers_per_token, self.heads = 16 * config.hidden_size, getattr(config, "num_attention_heads", 1)
+        # a mask of ours takes the place of a sliding window, so windows must not be outgrown
+        limits = [getattr(config, limit, None) for limit in ("max_position_embeddings", "sliding_window")]
+        self.longest = min((limit for limit in limits if limit is not None), default=None)
+        check_hiding(self)
+
+    def scores(
+        self,
+        tokens: Int[Tensor, "b r"],
+        positions: Int[Tensor, "b r"],
+        keep: Bool[Tensor, "b r r"] | None,
+        at: Int[Tensor, "a"],
+    ) -> Float[Tensor, "b a v"]:
+        read = tokens.shape[1]
+        own = torch.eye(read, dtype=torch.bool, device=tokens.device)
+        seen = torch.ones_like(own).tril() if keep is None else keep.tril() | own
+        mask = torch.zeros(seen.shape, dtype=self.model.dtype, device=tokens.device)
+        mask = mask.masked_fill(~seen, torch.finfo(mask.dtype).min).expand(len(tokens), read, read)
+        return self.model(  # type: ignore[no-any-return]
+            input_ids=tokens,
+            attention_mask=mask[:, None],
+            position_ids=positions,
+            use_cache=False,
+            logits_to_keep=at,
+        ).logits
+
+    def read(self, text: str, chat: bool = False) -> tuple[Int[Tensor, "t"], tuple[str, ...]]:
+        """The tokens of a text and what each of them stands for; `chat` makes the text a user's message."""
+        if self.tokenizer is None:
+            raise BadInput(f"{self.name} has no tokenizer")
+        if chat:
+            if not getattr(self.tokenizer, "chat_template", None):
+                raise BadInput(f"{self.name} has no chat template: leave out --chat")
+            message = [{"role": "user", "content": text}]
+            text = self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        coded = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=not chat)
+        names = self.tokenizer.convert_ids_to_tokens(coded["input_ids"])
+        pieces = [text[start:stop] or name for (start, stop), name in zip(coded["offset_mapping"], names, strict=True)]
+        return torch.tensor(coded["input_ids"], dtype=torch.long), tuple(pieces)
+
+
+def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", memory: int = 1 << 30) -> HuggingFace:
+    """A model and its tokenizer, by folder, by name, or from a .gguf file."""
+    try:
+        transformers: Any = importlib.import_module("transformers")
+    except ImportError as error:
+        raise BadInput(f"{name} needs the package transformers: pip install 'longreach[hf]'") from error
+    path = Path(name)
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise BadInput(f"there is no file {path}")
+        where, options = str(path.parent), {"gguf_file": path.name}
+    else:
+        where, options = name, {}
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
+        model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=_PRECISIONS[precision], **options)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise BadInput(f"cannot load {name} as a causal language model: {error}") from error
+    return HuggingFace(model.to(device), path.name if path.exists() else name, tokenizer, memory)

@@ -1,0 +1,35 @@
+"""A model of ours, whose tokens have the IDs 0, 1, 2, ..."""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from longreach.errors import BadInput
+from longreach.model import Model
+from longreach.probe.language_model import LanguageModel, check_hiding
+
+
+class OwnModel(LanguageModel):
+    """A trained model, under position IDs that count tokens."""
+
+    def __init__(self, model: Model, name: str, memory: int = 1 << 30) -> None:
+        super().__init__(memory)
+        if model.levels != 1:
+            raise BadInput(f"{name}: tokens have {model.levels} position IDs each; only one that counts can be probed")
+        self.model, self.embedding = model.eval(), model.embed
+        self.name, self.device = f"{name} (fp32)", model.embed.weight.device
+        self.vocabulary_size, width = model.embed.weight.shape
+        self.numbers_per_token, self.heads = 16 * width, getattr(model.config, "heads", 1)
+        self.longest = None if model.largest_id is None else model.largest_id + 1
+        check_hiding(self)
+
+    def scores(
+        self,
+        tokens: Int[Tensor, "b r"],
+        positions: Int[Tensor, "b r"],
+        keep: Bool[Tensor, "b r r"] | None,
+        at: Int[Tensor, "a"],
+    ) -> Float[Tensor, "b a v"]:
+        if self.model.copy_head is not None:
+            raise BadInput(f"{self.name}: a copy head looks at tokens that a mask hides")
+        hidden = self.model(tokens, positions[:, None], at=at.expand(len(tokens), -1), keep=keep)
+        return self.model.logits(hidden, at.expand(len(tokens), -1) + 1)

@@ -1,0 +1,145 @@
+"""What a probe found in one text: how much each prediction rests on each earlier token."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from longreach.config import build, to_plain
+from longreach.errors import BadInput
+from longreach.files import write_atomically
+from longreach.probe.settings import ProbeConfig
+
+_FORMAT = 1
+"""Raised when the files change in a way that older readers cannot follow."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the probe computed.  Full-context losses and faithfulness are told apart: they are not needed to get the
+    weights."""
+
+    forwards: int
+    """Sequences put through the model to get the weights."""
+    backwards: int
+    """Gradients taken to get the weights."""
+    tokens: int
+    """Tokens in these sequences."""
+    checking_tokens: int
+    """Tokens in all others: full context, held-out masks, retention of the top k."""
+    seconds: float
+    """All of it."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """One text.  Of its t tokens n were predicted again and again, with some of the earlier ones hidden."""
+
+    title: str
+    model: str
+    """What was asked, and in which precision."""
+    pieces: tuple[str, ...]
+    """The tokens as a person reads them; together they are the text."""
+    tokens: Int[Tensor, "t"]
+    targets: Int[Tensor, "n"]
+    """The index of each predicted token, at least 1."""
+    loss: Float[Tensor, "n"]
+    """Nats, in full context."""
+    entropy: Float[Tensor, "n"]
+    """Nats, of the prediction in full context."""
+    weights: Float[Tensor, "n t"]
+    """Nats that seeing a token adds to the log-probability of the target; 0 where it is not earlier or always seen."""
+    always: Bool[Tensor, "n t"]
+    """Tokens that are never hidden from a target: the first, the one read last, and the local window."""
+    sizes: tuple[int, ...]
+    """Numbers of tokens whose retention was tried, rising from 0."""
+    loss_at: Float[Tensor, "n s"]
+    """The loss when only so many tokens of the largest weight are kept, besides those always seen."""
+    faithfulness: Float[Tensor, "n"]
+    """Rank correlation of predicted and true log-probabilities on fresh masks (LDS); NaN where it has none."""
+    settings: ProbeConfig
+    cost: Cost
+
+    @cached_property
+    def influential(self) -> tuple[Int[Tensor, "_"], ...]:
+        """For each target the tokens whose weight is beyond tau, the largest first."""
+        size = self.weights.abs()
+        order = size.argsort(dim=1, descending=True, stable=True)
+        return tuple(row[: int(k)] for row, k in zip(order, self.k_weights, strict=True))
+
+    @cached_property
+    def k_weights(self) -> Int[Tensor, "n"]:
+        """How many tokens have a weight beyond tau."""
+        return (self.weights.abs() > self.settings.tau).sum(1)
+
+    @cached_property
+    def k_sufficient(self) -> Int[Tensor, "n"]:
+        """The smallest tried k from which on every tried one keeps the loss within eps; -1 where the last does not."""
+        close = self.loss_at <= self.loss[:, None] + self.settings.eps
+        stays = close.flip(1).cumprod(1).sum(1)  # tried sizes at the end of the row that are all close
+        found = torch.tensor([*self.sizes, -1])
+        return torch.where(stays > 0, found[len(self.sizes) - stays], -1)
+
+    @cached_property
+    def k_participation(self) -> Float[Tensor, "n"]:
+        """(sum |w|)^2 / sum w^2: k for k equal weights, 0 where there are none."""
+        squares = self.weights.square().sum(1)
+        return torch.where(squares > 0, self.weights.abs().sum(1).square() / squares.clamp(min=1e-30), 0.0)
+
+    @cached_property
+    def span(self) -> Int[Tensor, "n"]:
+        """The distance from a target to its farthest influential token; 0 where there is none."""
+        distance = self.targets[:, None] - torch.arange(len(self.tokens))
+        return distance.masked_fill(self.weights.abs() <= self.settings.tau, 0).amax(1)
+
+    def save(self, folder: Path) -> None:
+        """Two files, neither of which can execute code; the record comes last: a folder that has one is complete."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), Tensor)}
+        record = {
+            "format": _FORMAT,
+            "title": self.title,
+            "model": self.model,
+            "pieces": self.pieces,
+            "sizes": self.sizes,
+            "settings": to_plain(self.settings),
+            "cost": asdict(self.cost),
+        }
+        write_atomically(folder / "probe.safetensors", save({name: t.contiguous() for name, t in tensors.items()}))
+        write_atomically(folder / "probe.json", json.dumps(record, ensure_ascii=False).encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> "Probed":
+        record = _read(folder / "probe.json", json.loads)
+        if not isinstance(record, Mapping) or record.get("format") != _FORMAT:
+            raise BadInput(f"{folder / 'probe.json'} is not the record of a probe that this version reads")
+        tensors = _read(folder / "probe.safetensors", load)
+        plain = {name: value for name, value in record.items() if name != "format"}
+        try:
+            made: dict[str, Any] = {
+                **plain,
+                "pieces": tuple(plain["pieces"]),
+                "sizes": tuple(plain["sizes"]),
+                "settings": build(ProbeConfig, plain["settings"], "settings"),
+                "cost": Cost(**plain["cost"]),
+            }
+            return cls(**made, **tensors)
+        except (KeyError, TypeError) as error:
+            raise BadInput(f"{folder} holds a damaged probe: {error}") from error
+
+
+def _read(path: Path, parse: Callable[[bytes], Any]) -> Any:
+    try:
+        return parse(path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, SafetensorError) as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
