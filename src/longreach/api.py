@@ -15,6 +15,7 @@ from longreach.attention import (
 )
 from longreach.decode import Sampling, generate
 from longreach.evaluate import EvalConfig, Score, evaluate, reach
+from longreach.hf import from_huggingface, to_huggingface
 from longreach.model import (
     LlamaConfig,
     Model,
@@ -240,6 +241,7 @@ __all__ = [
     "build_model",
     "build_sample",
     "evaluate",
+    "from_huggingface",
     "generate",
     "join",
     "load_model",
@@ -248,6 +250,7 @@ __all__ = [
     "register",
     "run",
     "stream",
+    "to_huggingface",
 ]
 
 

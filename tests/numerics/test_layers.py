@@ -82,6 +82,7 @@ def test_what_is_there_and_how_it_begins(config):
     spread = {name: parameter.detach().std() for name, parameter in parameters.items() if parameter.dim() == 2}
     for name, std in spread.items():
         assert float(std) == pytest.approx(0.01 if ".out." in name else 0.02, rel=0.2), name
+    assert model(TOKENS[:0], IDS[:0]).shape == (0, SIZE, 32)
     model.all_logits(TOKENS, IDS).square().sum().backward()
     assert all(parameter.grad is not None for parameter in parameters.values())
 

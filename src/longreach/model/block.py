@@ -95,10 +95,9 @@ class SelfAttention(nn.Module):
         self, qkv: Float[Tensor, "b t wide"]
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b kv t d"], Float[Tensor, "b kv t d"]]:
         """Queries, keys and values."""
-        b, t, _ = qkv.shape
-        shared = self.heads // self.groups
-        by_group = qkv.view(b, t, self.groups, -1).transpose(1, 2)  # [b, kv, t, (shared + 2) d]
-        d = by_group.shape[3] // (shared + 2)
+        b, t, wide = qkv.shape
+        shared, d = self.heads // self.groups, wide // (self.heads + 2 * self.groups)
+        by_group = qkv.view(b, t, self.groups, (shared + 2) * d).transpose(1, 2)
         q, k, v = torch.split(by_group, [shared * d, d, d], dim=-1)
         if shared > 1:
             q = q.reshape(b, self.groups, t, shared, d).transpose(2, 3).flatten(1, 2)
