@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from corpora import stories
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpora import stories
 from longreach.errors import BadInput
 from longreach.text import SPLITS, Bytes, Corpus, PrepareConfig, prepare
 from longreach.text.corpus import token_dtype

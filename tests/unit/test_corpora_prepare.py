@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpora import contents, stories, write_jsonl
 from hypothesis import given
 from hypothesis import strategies as st
 
 import longreach.text.encoding as encoding
+from corpora import contents, stories, write_jsonl
 from longreach.errors import BadInput, RunFailed
 from longreach.text import SPLITS, Corpus, PrepareConfig, prepare
 from longreach.text.documents import Document, find_source, read_documents

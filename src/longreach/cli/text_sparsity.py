@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from longreach.cli.columns import print_columns
 from longreach.cli.console import out, say
-from longreach.cli.language_model import load_language_model
+from longreach.cli.probe_reading import open_model
 from longreach.cli.progress import watch
 from longreach.config import build
 from longreach.errors import BadInput
@@ -40,6 +40,7 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--window", type=int, help="tokens just before that are always seen")
     parser.add_argument("--batch-tokens", type=int, default=65_536, help="tokens in a forward pass")
     parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="(default: fp32)")
+    parser.add_argument("--memory", type=float, default=1.0, help="GiB that the probe may take (default: 1)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--seed", type=int, default=0, help="which tokens, and which masks (default: 0)")
     parser.add_argument(
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     corpus = Corpus.open(args.corpus)
     split, train = corpus.split(args.split), corpus.split("train")
     targets = choose_targets(split, args.samples, contexts[-1], args.seed)
-    model = load_language_model(args.model, device, args.precision)
+    model = open_model(args.model, device, args.precision, args.memory).model
     if model.vocabulary_size < corpus.meta.vocabulary:
         raise BadInput(
             f"{args.corpus} has {corpus.meta.vocabulary} tokens and the model {model.vocabulary_size}:"

@@ -21,6 +21,7 @@ from longreach.evaluate import ContextLoss, Targets, over_documents, resampled_d
 from longreach.evaluate.context import BLOCK
 from longreach.probe.language_model import LanguageModel
 from longreach.probe.measure import probe
+from longreach.probe.passage import Passage
 from longreach.probe.result import Probed
 from longreach.probe.settings import ProbeConfig
 from longreach.text import Corpus, Split
@@ -46,7 +47,7 @@ def probe_targets(
         pieces = tuple(corpus.tokenizer.pieces(window.tolist()))
         wanted = torch.arange(within - BLOCK, within)
         title = f"document {int(targets.document[number])} of {split.name}, token {start}"
-        found.append(probe(model, title, pieces, torch.from_numpy(window), wanted, config))
+        found.append(probe(model, Passage(title, torch.from_numpy(window), pieces), wanted, config))
         progress(number + 1, title)
     return found
 
