@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from longreach.cli.console import out, say
-from longreach.report import load_results, score_table, write_report
+from longreach.report import load_results, tables, write_report
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -25,7 +25,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.json:
         print(json.dumps({"title": report.title, "runs": len(results), "unfinished": len(unfinished), **paths}))
         return 0
-    out.print(score_table(report.groups, report.title, out.width))
+    for table in tables(results, report.title, out.width):
+        out.print(table)
     for name, path in paths.items():
         out.print(f"{name:5} {path}", markup=False, highlight=False, soft_wrap=True)
     return 0
