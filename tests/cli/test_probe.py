@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from longreach.api import EvalConfig, Induction, Lengths, RunConfig, Sequential, Span, TrainConfig
 from longreach.cli.main import main
 from longreach.probe import Probed
+from longreach.text import PrepareConfig, prepare
 
 TEXT = """The miller kept a grey cat and a brown dog. The cat slept on the flour sacks, and the dog slept on the
 step. When the miller called, the dog came at once; the cat came when the sacks were warm no more."""
@@ -119,3 +120,14 @@ def test_ids_that_do_not_count_are_refused(trained, tmp_path, capsys):
     (tmp_path / "prompt").write_text("a b c d")
     assert main(["probe", str(tmp_path / "run"), str(tmp_path / "prompt"), "--device", "cpu"]) == 2
     assert "randomized" in capsys.readouterr().err
+
+
+def test_documents_of_a_prepared_corpus_are_read_by_the_models_own_tokenizer(folder, tmp_path, capsys):
+    (tmp_path / "texts.jsonl").write_text(
+        "".join(json.dumps({"text": f"{TEXT} {number}"}) + "\n" for number in range(4))
+    )
+    prepare([str(tmp_path / "texts.jsonl")], tmp_path / "corpus", PrepareConfig(tokenizer="bytes", valid=0.0, test=0.0))
+    command = ["probe", str(folder), str(tmp_path / "corpus"), *FAST, "--length", "12", "--targets", "last", "2"]
+    assert main([*command, "--split", "train", "--passages", "2", "--out", str(tmp_path / "found"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["predictions"] == 4
+    assert Probed.load(tmp_path / "found" / "passage-1").pieces[:4] == ("<s>", "The", "miller", "kept")
