@@ -11,6 +11,7 @@ from longreach.api import (
     KerpleConfig,
     LearnedConfig,
     LearnedRopeConfig,
+    LlamaConfig,
     NapeConfig,
     NoEncoding,
     Oracle,
@@ -32,6 +33,7 @@ from longreach.api import (
     StickBreakingConfig,
     T5Config,
     TopKConfig,
+    TransformerConfig,
     TransformerXlConfig,
     UniformPose,
     XposConfig,
@@ -292,6 +294,14 @@ ATTENTIONS = [
     StickBreakingConfig(),
     SlidingWindowConfig(window=5, sinks=2),
 ]
+LAYERS = [
+    TransformerConfig(layers=2, width=32, heads=4),
+    TransformerConfig(layers=2, width=32, heads=4, biases=False, parallel_residual=False, feed_forward=1.5),
+    TransformerConfig(layers=2, width=32, heads=4, norm="rms", gated=True, kv_heads=1),
+    LlamaConfig(layers=2, width=32, heads=4),
+    LlamaConfig(layers=2, width=32, heads=4, kv_heads=2, norm_queries_and_keys=True, tie_embeddings=True),
+]
+"""Transformers of every kind of layer."""
 
 
 def label(part: object) -> str:

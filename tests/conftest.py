@@ -10,9 +10,23 @@ from jaxtyping import install_import_hook
 # before anything of the package is imported
 install_import_hook("longreach", "beartype.beartype")
 
+import pytest  # noqa: E402
 import torch  # noqa: E402
+from corpora import long_story, write_jsonl  # noqa: E402
 from hypothesis import settings  # noqa: E402
+
+from longreach.text import PrepareConfig, prepare  # noqa: E402
 
 torch.set_num_threads(1)  # two workers share two cores
 settings.register_profile("default", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("default")
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A prepared corpus of bytes, whose documents are long enough for every context of a shipped recipe."""
+    folder = tmp_path_factory.mktemp("corpus")
+    texts = [long_story(number, 250) for number in range(40)]
+    write_jsonl(folder / "stories.jsonl", texts)
+    prepare([str(folder / "stories.jsonl")], folder / "bytes", PrepareConfig(tokenizer="bytes", valid=0.2, test=0.2))
+    return str(folder / "bytes")

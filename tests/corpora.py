@@ -18,6 +18,14 @@ def stories(count: int) -> list[str]:
     return [f"Story {number}\n\n" + " ".join(chosen) + "\n" for number, chosen in enumerate(picks)]
 
 
+def long_story(number: int, sentences: int) -> str:
+    """One text of so many sentences, each with its own order of them."""
+    known = [f"{who} {does} {what}." for who, does, what in product(_WHO, _DOES, _WHAT)]
+    return f"Story {number}\n\n" + " ".join(
+        known[(step * (number + 7) + step**2) % len(known)] for step in range(sentences)
+    )
+
+
 def write_jsonl(path: Path, texts: list[str], field: str = "text") -> Path:
     path.write_text("".join(json.dumps({field: text}) + "\n" for text in texts))
     return path

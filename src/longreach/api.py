@@ -15,7 +15,9 @@ from longreach.attention import (
 )
 from longreach.decode import Sampling, generate
 from longreach.evaluate import EvalConfig, Score, evaluate, reach
+from longreach.hf import from_huggingface, to_huggingface
 from longreach.model import (
+    LlamaConfig,
     Model,
     ModelConfig,
     PointerConfig,
@@ -159,6 +161,7 @@ __all__ = [
     "Lego",
     "Lengths",
     "Level",
+    "LlamaConfig",
     "LocalCount",
     "Majority",
     "Maze",
@@ -238,6 +241,7 @@ __all__ = [
     "build_model",
     "build_sample",
     "evaluate",
+    "from_huggingface",
     "generate",
     "join",
     "load_model",
@@ -246,6 +250,7 @@ __all__ = [
     "register",
     "run",
     "stream",
+    "to_huggingface",
 ]
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import yaml
 from longreach.cli.main import main
 from longreach.registry import entries, kinds
 from longreach.runs import RunFolder, check, load_recipe, shipped_recipes
+from longreach.tasks import Text
 from longreach.train import list_checkpoints
 
 RECIPE = {
@@ -57,11 +59,13 @@ def _check_fails(capsys, arguments, code, *words):
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
-def test_every_shipped_recipe_parses_and_can_start(name):
+def test_every_shipped_recipe_parses_and_can_start(name, corpus):
     recipe = load_recipe(name)
     assert recipe.title
     assert recipe.about
     for config in recipe.variants.values():
+        if isinstance(config.task, Text):  # whose corpus a user prepares first
+            config = replace(config, task=replace(config.task, corpus=corpus))
         check(config)
 
 
@@ -300,7 +304,7 @@ def test_a_corrupt_checkpoint_is_one_line(finished, tmp_path, capsys):
     _check_fails(capsys, ["predict", str(run), "--prompt", "1", "--device", "cpu"], 1, "is damaged", "checksum")
 
 
-@pytest.mark.parametrize("task", sorted(entries("task")))
+@pytest.mark.parametrize("task", sorted(set(entries("task")) - {"text"}))
 def test_show_explains_a_sample(task, capsys):
     assert main(["show", task, "--length", "6", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)

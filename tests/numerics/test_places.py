@@ -10,6 +10,7 @@ from longreach.api import (
     AlibiConfig,
     Copy,
     EntmaxConfig,
+    LlamaConfig,
     RecurrentConfig,
     ScaledSoftmaxConfig,
     Sequential,
@@ -26,6 +27,7 @@ CONFIGS = {
     "biases and entmax": TransformerConfig(
         layers=1, width=16, heads=2, encoding=AlibiConfig(), attention=EntmaxConfig()
     ),
+    "llama": LlamaConfig(layers=2, width=16, heads=4, kv_heads=2),
     "recurrent": RecurrentConfig(layers=2, width=16),
 }
 

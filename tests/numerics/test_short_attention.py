@@ -46,12 +46,14 @@ class _OnGpu(torch.Tensor):
         ({"attention": SlidingWindowConfig()}, 20, torch.bfloat16, False),
         ({"norm_queries_and_keys": True}, 20, torch.bfloat16, False),
         ({"id_heads": 1}, 20, torch.bfloat16, False),
+        ({"norm": "rms", "gated": True, "biases": False}, 20, torch.bfloat16, True),
+        ({"kv_heads": 1}, 20, torch.bfloat16, False),  # another layout
     ],
 )
 def test_it_is_used_where_it_computes_the_same(config, tokens, dtype, fits):
     model = build_model(TransformerConfig(**{"layers": 1, "width": 64, "heads": 2} | config), 5, 0)
     ids = torch.arange(tokens)[None, None]
-    projected = torch.zeros(1, tokens, 3 * 64, dtype=dtype).as_subclass(_OnGpu)
+    projected = torch.zeros(1, tokens, model.blocks[0].attention.qkv.out_features, dtype=dtype).as_subclass(_OnGpu)
     assert model.blocks[0].attention.fits_one_kernel(projected, model.encoding.rotation(ids, ids[:, :, :1])) is fits
 
 

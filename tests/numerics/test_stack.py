@@ -10,6 +10,7 @@ from longreach.api import (
     AsEntmaxConfig,
     Coupled,
     LearnedConfig,
+    LlamaConfig,
     ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
@@ -54,6 +55,9 @@ CASES = {
             attention=ScaledSoftmaxConfig(),
         ),
     ),
+    "no biases": (PARITY, Sequential(), TransformerConfig(layers=1, width=16, heads=2, biases=False)),
+    "llama": (PARITY, Coupled(max_id=30), LlamaConfig(layers=2, width=16, heads=4, kv_heads=2)),
+    "llama with a pointer": (ASSIGNMENT, Predicted(max_id=40), LlamaConfig(layers=1, width=16, heads=2, **POINTER)),
     "pointer": (ASSIGNMENT, Predicted(max_id=40), TransformerConfig(layers=1, width=16, heads=2, **POINTER)),
     "kind first, heads by ID": (
         ASSIGNMENT,

@@ -30,6 +30,7 @@ from longreach.bench.lengths import Figures, LengthRow
 from longreach.bench.train import new_model, our_step, training_data
 from longreach.cli.main import main
 from longreach.errors import BadInput
+from longreach.hf import to_huggingface
 
 TINY = Workload(1, 16, 2, 2, 12)
 TINY_FLAGS = ["--shape", "1,16,2,2,12", "--device", "cpu", "--repeats", "2", "--peak", "1"]
@@ -49,8 +50,13 @@ def test_operations_equal_a_count_by_hand():
     assert training_flops(config, 11, 3, 5, 6) == 3 * (weights + attention + head)
 
 
-def test_the_weights_counted_are_those_of_the_model():
-    config = TransformerConfig(layers=3, width=24, heads=2, feed_forward=2)
+@pytest.mark.parametrize(
+    "parts",
+    [{"feed_forward": 2}, {"kv_heads": 1}, {"gated": True, "feed_forward": 8 / 3}, {"norm": "rms", "biases": False}],
+    ids=str,
+)
+def test_the_weights_counted_are_those_of_the_model(parts):
+    config = TransformerConfig(layers=3, width=24, heads=2, **parts)
     model = build_model(config, 10, seed=0)
     weights = sum(m.weight.numel() for m in model.blocks.modules() if isinstance(m, nn.Linear))
     assert forward_flops(config, 10, 1, 1, 0) == 2 * (weights + 2 * 3 * 24)  # one token sees one pair
@@ -144,7 +150,7 @@ def test_the_rival_computes_the_same_function():
     ids = torch.arange(tokens.shape[1]).expand(2, 1, -1)
     with torch.no_grad():
         torch.testing.assert_close(rivals.reading(model, tokens)(), model.all_logits(tokens, ids), rtol=1e-4, atol=1e-5)
-    theirs = rivals.gpt_neox(model, 12)
+    theirs = to_huggingface(model, 12)
     assert theirs.config._attn_implementation == "sdpa"
     ours = sum(parameter.numel() for parameter in model.parameters())
     assert sum(parameter.numel() for parameter in theirs.parameters()) == ours

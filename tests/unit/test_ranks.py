@@ -17,6 +17,7 @@ from longreach.api import (
     EvalConfig,
     LearnedConfig,
     Lengths,
+    LlamaConfig,
     ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
@@ -69,6 +70,7 @@ RICH = replace(
 HEADS = replace(  # single numbers among the weights, which cannot be split
     RICH, model=replace(SMALL, encoding=T5Config(), position_head=PointerConfig(), dependency_head=True, copy_head=True)
 )
+LLAMA = replace(PLAIN, model=LlamaConfig(layers=2, width=16, heads=4, kv_heads=2))
 SPOILT = replace(PLAIN, train=replace(PLAIN.train, optimizer=OptimizerConfig(lr=1e30, warmup=4, clip=0.0)))
 
 
@@ -90,7 +92,7 @@ def torchrun(*arguments, timeout=90):
 def together(tmp_path_factory):
     """All runs of this file, since a start takes seconds: their folder."""
     place = tmp_path_factory.mktemp("together")
-    for name, config in (("plain", PLAIN), ("rich", RICH), ("heads", HEADS), ("spoilt", SPOILT)):
+    for name, config in (("plain", PLAIN), ("rich", RICH), ("heads", HEADS), ("llama", LLAMA), ("spoilt", SPOILT)):
         (place / f"{name}.yaml").write_text(dump_yaml(to_plain(config)))
     asked = iter(range(1, 100))
     execute_in(place / "from-one", PLAIN, observer=Observer(should_stop=lambda: next(asked) == 4))
@@ -110,6 +112,7 @@ def together(tmp_path_factory):
         plan("rich", "rich-ddp", "ddp"),
         plan("rich", "rich-fsdp", "fsdp"),
         plan("heads", "heads-ddp", "ddp"),
+        plan("llama", "llama-fsdp", "fsdp"),
         plan("plain", "stopped-ddp", "ddp", stop=[1, 4]),
         plan("plain", "stopped-ddp", "fsdp", resume=True, stop=[0, 2]),
         plan("plain", "again", "fsdp", stop=[1, 5]),
@@ -128,7 +131,7 @@ def together(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     place = tmp_path_factory.mktemp("alone")
-    every = {"plain": PLAIN, "rich": RICH, "heads": HEADS}
+    every = {"plain": PLAIN, "rich": RICH, "heads": HEADS, "llama": LLAMA}
     return {name: execute_in(place / name, config) for name, config in every.items()}
 
 

@@ -36,7 +36,10 @@ every_task = pytest.mark.parametrize("task", TASKS, ids=label)
 
 
 def test_the_catalogue_has_every_registered_task():
-    assert {type(task) for task in TASKS} >= set(entries("task").values())
+    """But for text, which is read from a corpus and has tests of its own."""
+    drawn = {task for task in entries("task").values() if not task().open_ended}
+    assert {type(task) for task in TASKS} >= drawn
+    assert len(drawn) == len(entries("task")) - 1
 
 
 @every_task

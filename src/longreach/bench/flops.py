@@ -13,7 +13,9 @@ def forward_flops(config: TransformerConfig, vocab_size: int, batch: int, length
 
     Reading a sequence at once or token by token with a cache takes the same.
     """
-    weights = config.depth * (4 + 2 * config.feed_forward) * config.width**2
+    projected = 2 * config.width + 2 * config.groups * config.head_dim  # queries, keys, values, and back
+    hidden = (3 if config.gated else 2) * config.hidden
+    weights = config.depth * config.width * (projected + hidden)
     pairs = batch * length * (length + 1) // 2
     attention = 2 * config.depth * config.width * pairs  # scores and mixed values: a product per dimension each
     products = weights * batch * length + attention + config.width * vocab_size * predicted

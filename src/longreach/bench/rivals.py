@@ -1,10 +1,8 @@
 """The other side: Hugging Face's GPT-NeoX with our weights, used as its users use it."""
 
-import importlib
 import importlib.util
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -12,7 +10,8 @@ from torch import Tensor
 
 from longreach.bench.machine import on_gpu
 from longreach.errors import BadInput
-from longreach.model import Transformer, to_gpt_neox
+from longreach.hf import to_huggingface
+from longreach.model import Transformer
 from longreach.train import OptimizerConfig
 
 TRAINING = {"hf-eager": "hf eager", "hf-compiled": "hf compiled", "hf-graphs": "hf compiled + graphs"}
@@ -34,38 +33,9 @@ def choose_rivals(against: str, known: dict[str, str], device: str) -> list[str]
     return [against]
 
 
-def gpt_neox(ours: Transformer, longest: int) -> Any:
-    """The GPTNeoXForCausalLM that computes what ours does, for up to `longest` tokens."""
-    transformers: Any = importlib.import_module("transformers")  # takes seconds, and may not be there
-    config = ours.config
-    theirs = transformers.GPTNeoXForCausalLM(
-        transformers.GPTNeoXConfig(
-            vocab_size=len(ours.embed.weight),
-            hidden_size=config.width,
-            num_hidden_layers=config.layers,
-            num_attention_heads=config.heads,
-            intermediate_size=config.feed_forward * config.width,
-            hidden_act="gelu",
-            max_position_embeddings=longest,
-            layer_norm_eps=config.norm_eps,
-            use_parallel_residual=config.parallel_residual,
-            rope_parameters={"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 1.0},
-            tie_word_embeddings=False,
-            bos_token_id=None,
-            eos_token_id=None,  # so that nothing ends an answer
-        )
-    )
-    state = to_gpt_neox(ours.state_dict())
-    if hasattr(theirs, "lm_head"):  # newer releases rename the head in memory, files keep the old name
-        state["lm_head.weight"] = state.pop("embed_out.weight")
-    theirs.load_state_dict(state)
-    theirs.to(ours.embed.weight.device)
-    return theirs
-
-
 def training_step(form: str, ours: Transformer, tokens: Int[Tensor, "b t"], bf16: bool) -> Callable[[], Tensor]:
     """A step on a batch that lies ready: loss on all tokens, gradients, AdamW.  Nothing is sampled or clipped."""
-    model = gpt_neox(ours, tokens.shape[1]).train()
+    model = to_huggingface(ours, tokens.shape[1]).train()
     defaults = OptimizerConfig()
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -95,7 +65,7 @@ def training_step(form: str, ours: Transformer, tokens: Int[Tensor, "b t"], bf16
 
 def reading(ours: Transformer, tokens: Int[Tensor, "b t"]) -> Callable[[], Tensor]:
     """One forward pass with the logits of all tokens."""
-    model = gpt_neox(ours, tokens.shape[1]).eval()
+    model = to_huggingface(ours, tokens.shape[1]).eval()
 
     def read() -> Tensor:
         with torch.no_grad():
@@ -107,7 +77,7 @@ def reading(ours: Transformer, tokens: Int[Tensor, "b t"]) -> Callable[[], Tenso
 
 def writing(form: str, ours: Transformer, prompt: Int[Tensor, "b p"], new_tokens: int) -> Callable[[], Tensor]:
     """Greedy generation of exactly so many tokens; gives the whole sequences."""
-    model = gpt_neox(ours, prompt.shape[1] + new_tokens).eval()
+    model = to_huggingface(ours, prompt.shape[1] + new_tokens).eval()
     cache = {"cache_implementation": "static"} if form == "hf-static" else {}
 
     def write() -> Tensor:

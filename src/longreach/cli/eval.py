@@ -10,10 +10,10 @@ from longreach.cli.flags import task_axes
 from longreach.cli.progress import watch
 from longreach.config import build, read_value, to_plain
 from longreach.errors import BadInput
-from longreach.evaluate import EvalConfig, cells, evaluate, make_card, to_csv, to_json, total_samples
+from longreach.evaluate import EvalConfig, make_card, to_csv, to_json
 from longreach.files import write_atomically
-from longreach.report import Result, headline_groups, score_table
-from longreach.runs import RunFolder, choose_device, find_runs, load_model
+from longreach.report import Result, tables
+from longreach.runs import RunFolder, choose_device, find_runs, left_out, load_model, run_test, work_of_test
 from longreach.train import legal_lengths
 
 
@@ -65,7 +65,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         return 0
     tested = dict.fromkeys(result.card.test_ids for result in results)
     title = ", ".join([str(args.run), *(f"IDs {ids}" for ids in tested if ids != "plain")])
-    out.print(score_table(headline_groups(results), title, out.width))
+    for table in tables(results, title, out.width):
+        out.print(table)
     return 0
 
 
@@ -80,13 +81,13 @@ def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[
     asked = _asked(config.evaluate, args, axes)
     if asked.prompt_ids_only and config.ids.supplier(config.task) != "model":
         raise BadInput(f"--prompt-ids-only concerns predicted IDs, which ids {config.ids.name} does not use")
-    skipped = cells(config.task, asked)[1]
+    skipped = left_out(config.task, asked)
     with watch(say, quiet=args.json) as observer:
         if not folder.finished:
             observer.say(f"{folder.path} is not finished: its newest checkpoint is tested")
         for line in skipped:
             observer.say(f"left out: {line}")
-        report = observer.phase(f"test {folder.path}", total_samples(config.task, asked))
+        report = observer.phase(f"test {folder.path}", work_of_test(config.task, asked))
 
         def progress(done: int, note: str) -> None:
             report(done, note)
@@ -94,10 +95,10 @@ def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[
                 raise KeyboardInterrupt
 
         info = folder.info()
-        scores = evaluate(model, config.task, config.ids, asked, info.seed, device, progress)
+        scores, text = run_test(model, config.task, config.ids, asked, info.seed, device, progress)
     lengths = legal_lengths(config.task, config.train.lengths)
     card = make_card(config.task, config.ids, lengths, asked, config.train.prime)
-    return Result(folder, info, scores, card, info.variant or info.recipe)
+    return Result(folder, info, scores, card, info.variant or info.recipe, [] if text is None else text.losses)
 
 
 def _asked(stored: EvalConfig, args: argparse.Namespace, axes: dict[str, list[Any]]) -> EvalConfig:

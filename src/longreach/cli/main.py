@@ -18,6 +18,7 @@ _VERBS = (
     "eval",
     "predict",
     "inspect",
+    "export",
     "show",
     "report",
     "results",

@@ -51,10 +51,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     )
     answer, expected = answers(generated, task, sample)[0], _expected(task, sample)
     result = {
-        "prompt": " ".join(task.words(tokens)),
-        "answer": " ".join(task.words(answer)),
+        "prompt": task.spell(tokens),
+        "answer": task.spell(answer),
         "stopped": bool(generated.stopped[0]),
-        "expected": None if expected is None else " ".join(task.words(expected)),
+        "expected": None if expected is None else task.spell(expected),
         "right": None if expected is None else answer == expected,
     }
     if args.json:

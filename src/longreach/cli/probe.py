@@ -13,9 +13,11 @@ from longreach.cli.progress import watch
 from longreach.config import build
 from longreach.errors import BadInput
 from longreach.probe import LanguageModel, MaskKind, Method, Passage, ProbeConfig, Probed, calibrate, probe, total_steps
+from longreach.probe.calibration_figure import draw_calibration
+from longreach.tasks import Task
 
 _BUDGETS = (32, 64, 128, 256, 512)
-_FOR_TEXTS = ("length", "passages", "targets", "chat", "split", "show", "out", "method", "masks")
+_FOR_TEXTS = ("length", "passages", "targets", "chat", "split", "show", "method", "masks")
 """Flags that mean nothing to --calibrate."""
 
 
@@ -47,7 +49,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="(default: fp32)")
     parser.add_argument("--memory", type=float, default=1.0, help="GiB that a batch may take (default: 1)")
     parser.add_argument("--show", type=int, metavar="N", help="name the influential tokens of the last N targets")
-    parser.add_argument("--out", type=Path, help="save what was found in this folder")
+    parser.add_argument("--out", type=Path, help="save what was found in this folder; with --calibrate: a .png file")
     parser.add_argument(
         "--calibrate",
         nargs="?",
@@ -67,13 +69,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     which, number = _targets(args.targets or ["all"])
     opened = open_model(args.model, args.device, args.precision, args.memory)
     if args.calibrate is not None:
-        task, length = opened.task()
-        rows = calibrate(opened.model, task, length, args.calibrate, config, _BUDGETS)
-        if args.json:
-            print(json.dumps([asdict(row) for row in rows]))
-        else:
-            print_calibration(rows, f"{opened.model.name}: {task.name} at length {length}")
-        return 0
+        return _calibrate(opened.model, *opened.task(), config, args)
     found = []
     for number_of_text, text in enumerate(open_texts(opened, args)):
         found.append(_probe_one(opened.model, text, which, number, config, args.json))
@@ -85,6 +81,18 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     print_summary(found)
     if args.show:
         print_shown(found[-1], args.show)
+    return 0
+
+
+def _calibrate(model: LanguageModel, task: Task, length: int, config: ProbeConfig, args: argparse.Namespace) -> int:
+    rows = calibrate(model, task, length, args.calibrate, config, _BUDGETS)
+    title = f"{model.name}: {task.name} at length {length}"
+    if args.out is not None:
+        draw_calibration(rows, title).savefig(args.out, dpi=150)
+    if args.json:
+        print(json.dumps([asdict(row) for row in rows]))
+    else:
+        print_calibration(rows, title)
     return 0
 
 
@@ -109,12 +117,18 @@ def _probe_one(
 def _check(args: argparse.Namespace) -> None:
     if args.calibrate is None and args.text is None:
         raise BadInput("TEXT is missing: a file, - or a prepared corpus; or --calibrate")
+    if args.text not in (None, "-") and not Path(args.text).exists():  # before a model is loaded in vain
+        raise BadInput(f"there is no file {args.text}")
     if args.calibrate is not None:
         if args.text is not None:
             raise BadInput("--calibrate draws samples of the run's task: leave out TEXT")
         for flag in _FOR_TEXTS:
             if getattr(args, flag) is not None:
                 raise BadInput(f"--{flag} does not go with --calibrate")
+        if args.out is not None and args.out.suffix != ".png":
+            raise BadInput(f"--out must end in .png with --calibrate, got {args.out}")
+        if args.out is not None and not args.out.parent.is_dir():
+            raise BadInput(f"there is no folder {args.out.parent} for --out")
     if args.method not in (None, "masks") and args.masks is not None:
         raise BadInput(f"--masks concerns the method masks, not {args.method}")
     for flag in ("length", "passages", "show", "calibrate"):

@@ -12,6 +12,7 @@ from longreach.cli.console import say
 from longreach.errors import BadInput
 from longreach.probe import HuggingFace, LanguageModel, OwnModel, Passage, load_hugging_face
 from longreach.runs import RunConfig, RunFolder, choose_device, load_model
+from longreach.seeding import stream
 from longreach.tasks import Task
 from longreach.text import Corpus, SplitName
 from longreach.train import legal_lengths
@@ -49,12 +50,10 @@ def open_model(name: str, device: str, precision: str, memory: float) -> Opened:
         raise BadInput(f"{name} is a run folder, which is probed in fp32: leave out --precision")
     config, model = load_model(RunFolder(Path(name)), device)
     length = legal_lengths(config.task, config.train.lengths)[-1]
-    some = config.task.prompt(list(range(config.task.max_tokens(length))), 0)
-    if config.ids.supplier(config.task) != "count" or config.ids.level_sizes(config.task) != (0,):
-        raise BadInput(f"{name} was trained with ids {config.ids.name}: only IDs that count tokens can be probed")
-    counting = torch.arange(some.tokens.shape[1])
-    if not torch.equal(config.ids.assign(config.task, some)[0, 0], counting):
-        raise BadInput(f"{name} was trained with ids {config.ids.name}, which do not count 0, 1, 2, ...")
+    some = config.task.sample(torch.tensor([length]), stream(0, "probe", torch.arange(1)), length)
+    ids = config.ids.assign(config.task, some)
+    if ids.shape[1] > 1 or not torch.equal(ids[0, 0], torch.arange(ids.shape[2])):
+        raise BadInput(f"{name} was trained with ids {config.ids.name}: only IDs that count 0, 1, 2, ... can be probed")
     return Opened(OwnModel(model, Path(name).name, room), config)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from longreach.cli.console import out, say
 from longreach.cli.probe_report_table import probe_table
 from longreach.errors import BadInput
-from longreach.report import find_probes, load_results, score_table, write_probe_report, write_report
+from longreach.report import find_probes, load_results, tables, write_probe_report, write_report
 from longreach.runs import find_runs
 
 
@@ -36,7 +36,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.json:
         print(json.dumps({"title": report.title, "runs": len(results), "unfinished": len(unfinished), **paths}))
         return 0
-    out.print(score_table(report.groups, report.title, out.width))
+    for table in tables(results, report.title, out.width):
+        out.print(table)
     _name(paths)
     return 0
 

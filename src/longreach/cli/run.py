@@ -20,7 +20,7 @@ from longreach.evaluate import EvalConfig
 from longreach.model import TransformerConfig
 from longreach.ranks import Ranks, join_ranks
 from longreach.registry import nearest
-from longreach.report import THRESHOLDS, load_results, score_table, write_report
+from longreach.report import THRESHOLDS, load_results, tables, write_report
 from longreach.runs import (
     Recipe,
     RunFolder,
@@ -142,7 +142,8 @@ def _run(
         paths = {"png": str(report.png), "html": str(report.html), "csv": str(report.csv)}
         print(json.dumps({"recipe": recipe.name, "folder": str(folder), "results": rows, **paths}))
         return 0
-    out.print(score_table(report.groups, report.title, out.width))
+    for table in tables(results, report.title, out.width):
+        out.print(table)
     for name, path in (("figure", report.png), ("page", report.html), ("scores", report.csv)):
         out.print(f"{name:7} {path}", markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from longreach.cli import text_prepare
+from longreach.cli import text_loss, text_prepare, text_sparsity
 from longreach.cli.columns import print_columns
 from longreach.cli.console import say
 from longreach.errors import BadInput
@@ -21,6 +21,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     _add_list(parts)
     _add_fetch(parts)
     text_prepare.add(parts)
+    text_loss.add(parts)
+    text_sparsity.add(parts)
     _add_show(parts)
     _add_check(parts)
 
@@ -99,6 +101,8 @@ def _fetch(args: argparse.Namespace, settings: list[str]) -> int:
 def _show(args: argparse.Namespace, settings: list[str]) -> int:
     corpus = Corpus.open(args.folder)
     split = corpus.split(args.split)
+    if not split.documents:
+        raise BadInput(f"{args.folder}: split {args.split} is empty")
     if not 0 <= args.document < split.documents:
         raise BadInput(f"--document must be from 0 to {split.documents - 1}, got {args.document}")
     if args.tokens < 1:

@@ -1,25 +1,54 @@
 """How far does it reach?"""
 
 from longreach.evaluate.card import Card, make_card
+from longreach.evaluate.context import ContextLoss, Predict, Targets, choose_targets, loss_by_context
+from longreach.evaluate.documents import over_documents, resampled_documents
 from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, total_samples
 from longreach.evaluate.exact_match import FreeRun, Judged, judge, run_free
+from longreach.evaluate.next_token import next_tokens
 from longreach.evaluate.reach import reach
 from longreach.evaluate.scores import Score, from_json, to_csv, to_json, wilson
+from longreach.evaluate.text import (
+    By,
+    Loss,
+    TextResult,
+    check_text_test,
+    evaluate_text,
+    losses_from_json,
+    losses_to_json,
+    text_work,
+)
 
 __all__ = [
     "TENTHS",
+    "By",
     "Card",
+    "ContextLoss",
     "EvalConfig",
     "FreeRun",
     "Judged",
+    "Loss",
+    "Predict",
     "Score",
+    "Targets",
+    "TextResult",
     "cells",
+    "check_text_test",
+    "choose_targets",
     "evaluate",
+    "evaluate_text",
     "from_json",
     "judge",
+    "loss_by_context",
+    "losses_from_json",
+    "losses_to_json",
     "make_card",
+    "next_tokens",
+    "over_documents",
     "reach",
+    "resampled_documents",
     "run_free",
+    "text_work",
     "to_csv",
     "to_json",
     "total_samples",

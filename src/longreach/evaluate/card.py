@@ -60,10 +60,18 @@ def make_card(
         trained_id_distance=int(distance.max()),
         ids_supplied_by=supplied.get(policy.supplier(task), policy.supplier(task)),
         length_known="yes, the rule reads the whole prompt" if policy.supplier(task) == "rule" else "no",
-        stops="after one token" if task.stop_token is None else "at the model's own stop token",
-        decoding="greedy, cached, fp32; one-pass scores with the true prefix are marked tf",
+        stops=_stops(task),
+        decoding="none: the true text is given, in fp32"
+        if task.open_ended
+        else "greedy, cached, fp32; one-pass scores with the true prefix are marked tf",
         selection="the last checkpoint" if config.select == "last" else "the best checkpoint at training lengths",
         test_ids=config.test_ids(),
         primed="no" if prime is None else f"at {prime.lengths}, {prime.samples or 'new'} samples, share {prime.share}",
         id_coverage=coverage(ids.where(read[:, None], 0), max(policy.max_id, largest)),
     )
+
+
+def _stops(task: Task) -> str:
+    if task.open_ended:
+        return "nothing is generated"
+    return "after one token" if task.stop_token is None else "at the model's own stop token"

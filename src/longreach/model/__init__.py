@@ -3,7 +3,7 @@
 from longreach.model.base import Model, ModelConfig, Past, build_model
 from longreach.model.block import at_places
 from longreach.model.cache import Cache
-from longreach.model.names import to_gpt_neox
+from longreach.model.llama import LlamaConfig
 from longreach.model.position_heads import IdChoice, PointerConfig, PositionHead, PositionHeadConfig, TableConfig
 from longreach.model.position_heads.base import RESERVED, prompt_ladders
 from longreach.model.recurrent import Recurrent, RecurrentConfig
@@ -14,6 +14,7 @@ __all__ = [
     "RESERVED",
     "Cache",
     "IdChoice",
+    "LlamaConfig",
     "Model",
     "ModelConfig",
     "Past",
@@ -31,5 +32,4 @@ __all__ = [
     "member_state",
     "prompt_ladders",
     "stack_models",
-    "to_gpt_neox",
 ]

@@ -46,6 +46,10 @@ class ModelConfig:
         """Layers that a token goes through."""
         return self.layers
 
+    def new_norm(self) -> nn.Module:
+        """A norm of states."""
+        return nn.LayerNorm(self.width, eps=self.norm_eps)
+
     def build(self, vocab_size: int, level_sizes: tuple[int, ...], max_id: int) -> "Model":
         raise BadInput(f"model {self.name} does not say how to build it")
 
@@ -71,7 +75,7 @@ class Model(nn.Module):
         super().__init__()
         self.config, self.levels = config, levels
         self.embed = nn.Embedding(vocab_size, config.width)
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.norm = config.new_norm()
         self.head = None if config.tie_embeddings else nn.Linear(config.width, vocab_size, bias=False)
         self.position_head: PositionHead | None = None
         self.copy_head: CopyHead | None = None
@@ -233,7 +237,7 @@ def initialise(model: Model, seed: int) -> None:
                 nn.init.uniform_(parameter, -bound, bound, generator=generator(seed, f"init/{name}.{part}"))
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
             nn.init.ones_(module.weight)
-            if isinstance(module, nn.LayerNorm):
+            if isinstance(module, nn.LayerNorm) and module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif hasattr(module, "initialise"):
             module.initialise()

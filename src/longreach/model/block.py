@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from longreach.attention import Attention
 from longreach.model.cache import Cache
+from longreach.model.layer import LayerConfig
 from longreach.positions.encodings import Bias, Rotation, rotate
 from longreach.stacking import for_rows
 
@@ -46,18 +47,19 @@ def _replace_first(x: Float[Tensor, "b h t d"], fixed: Float[Tensor, "*m n d"]) 
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention with one fused projection, laid out per head as query, key, value (as in GPT-NeoX)."""
+    """Multi-head attention with one fused projection, laid out per head as query, key, value (as in GPT-NeoX); where
+    heads share keys and values, per group as its queries, key, value."""
 
-    def __init__(self, width: int, heads: int, eps: float, mix: Attention, norm: bool, id_heads: int) -> None:
+    def __init__(self, config: LayerConfig, mix: Attention) -> None:
         super().__init__()
-        self.heads = heads
-        head_dim = width // heads
-        self.id_heads = IdHeads(id_heads, head_dim) if id_heads else None
-        self.norm_q = nn.RMSNorm(head_dim, eps=eps) if norm else nn.Identity()
-        self.norm_k = nn.RMSNorm(head_dim, eps=eps) if norm else nn.Identity()
-        self.qkv = nn.Linear(width, 3 * width)
+        self.heads, self.groups, head_dim = config.heads, config.groups, config.head_dim
+        self.id_heads = IdHeads(config.id_heads, head_dim) if config.id_heads else None
+        normed = config.norm_queries_and_keys
+        self.norm_q = nn.RMSNorm(head_dim, eps=config.norm_eps) if normed else nn.Identity()
+        self.norm_k = nn.RMSNorm(head_dim, eps=config.norm_eps) if normed else nn.Identity()
+        self.qkv = nn.Linear(config.width, (self.heads + 2 * self.groups) * head_dim, bias=config.biases)
         self.mix = mix
-        self.out = nn.Linear(width, width)
+        self.out = nn.Linear(config.width, config.width, bias=config.biases)
 
     def forward(
         self,
@@ -77,20 +79,33 @@ class SelfAttention(nn.Module):
         alone = cache is None and mask is None and bias is None and key_rotation is None
         if alone and self.fits_one_kernel(qkv, rotation):
             return self.out(at_places(self._in_one_kernel(qkv, rotation, visible, x), at))  # type: ignore[no-any-return]
-        qkv = qkv.view(b, t, self.heads, 3 * w // self.heads).transpose(1, 2)
-        q, k, v = qkv.chunk(3, dim=-1)  # [b, h, t, d] each
+        q, k, v = self._apart(qkv)
         if self.id_heads is not None:
             q, k = self.id_heads(q, k)
         q = rotate(self.norm_q(q), rotation)
         k = rotate(self.norm_k(k), rotation if key_rotation is None else key_rotation)
         if cache is not None and slots is not None:
             k, v = cache.write(layer, slots, k, v)
+        if self.groups < self.heads:
+            k, v = (x.repeat_interleave(self.heads // self.groups, dim=1) for x in (k, v))
         mixed = self.mix(self.mix.rescale(q, visible, x), k, v, visible, mask, bias)
         return self.out(at_places(mixed.transpose(1, 2).reshape(b, t, w), at))  # type: ignore[no-any-return]
 
-    def fits_one_kernel(self, qkv: Float[Tensor, "b t w3"], rotation: Rotation | None) -> bool:
+    def _apart(
+        self, qkv: Float[Tensor, "b t wide"]
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b kv t d"], Float[Tensor, "b kv t d"]]:
+        """Queries, keys and values."""
+        b, t, wide = qkv.shape
+        shared, d = self.heads // self.groups, wide // (self.heads + 2 * self.groups)
+        by_group = qkv.view(b, t, self.groups, (shared + 2) * d).transpose(1, 2)
+        q, k, v = torch.split(by_group, [shared * d, d, d], dim=-1)
+        if shared > 1:
+            q = q.reshape(b, self.groups, t, shared, d).transpose(2, 3).flatten(1, 2)
+        return q, k, v
+
+    def fits_one_kernel(self, qkv: Float[Tensor, "b t wide"], rotation: Rotation | None) -> bool:
         """Whether the kernel for short sequences computes the same, and is there."""
-        if not (_HAS_TRITON and qkv.is_cuda):
+        if not (_HAS_TRITON and qkv.is_cuda) or self.groups < self.heads:
             return False
         from longreach.attention.short import fits  # needs Triton
 
@@ -118,33 +133,26 @@ def at_places(x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None) -> Float
 
 
 class FeedForward(nn.Module):
-    def __init__(self, width: int, hidden: int) -> None:
+    def __init__(self, config: LayerConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(width, hidden)
-        self.out = nn.Linear(hidden, width)
+        self.gate = nn.Linear(config.width, config.hidden, bias=config.biases) if config.gated else None
+        self.up = nn.Linear(config.width, config.hidden, bias=config.biases)
+        self.out = nn.Linear(config.hidden, config.width, bias=config.biases)
 
     def forward(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
-        return self.out(torch.nn.functional.gelu(self.up(x)))  # type: ignore[no-any-return]
+        up = self.up(x)
+        hidden = nn.functional.gelu(up) if self.gate is None else nn.functional.silu(self.gate(x)) * up
+        return self.out(hidden)  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        hidden: int,
-        eps: float,
-        parallel: bool,
-        mix: Attention,
-        norm: bool,
-        id_heads: int,
-    ) -> None:
+    def __init__(self, config: LayerConfig, mix: Attention) -> None:
         super().__init__()
-        self.parallel = parallel
-        self.norm1 = nn.LayerNorm(width, eps=eps)
-        self.norm2 = nn.LayerNorm(width, eps=eps)
-        self.attention = SelfAttention(width, heads, eps, mix, norm, id_heads)
-        self.feed_forward = FeedForward(width, hidden)
+        self.parallel = config.parallel_residual
+        self.norm1 = config.new_norm()
+        self.norm2 = config.new_norm()
+        self.attention = SelfAttention(config, mix)
+        self.feed_forward = FeedForward(config)
 
     def forward(
         self, x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None = None, **context: object

@@ -31,7 +31,7 @@ class Recurrent(Model):
 
     def __init__(self, config: RecurrentConfig, vocab_size: int, levels: int) -> None:
         super().__init__(config, vocab_size, levels)
-        self.norms = nn.ModuleList(nn.LayerNorm(config.width, eps=config.norm_eps) for _ in range(config.layers))
+        self.norms = nn.ModuleList(config.new_norm() for _ in range(config.layers))
         self.units = nn.ModuleList(nn.GRU(config.width, config.width, batch_first=True) for _ in range(config.layers))
 
     def mix(

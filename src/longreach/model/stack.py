@@ -44,6 +44,8 @@ class _LayerNorm(nn.LayerNorm):
     def forward(self, x: Float[Tensor, "b *n w"]) -> Float[Tensor, "b *n w"]:
         normed = nn.functional.layer_norm(x, self.normalized_shape, eps=self.eps)
         by_model = normed.reshape(len(self.weight), -1, x.shape[-1])
+        if self.bias is None:
+            return (by_model * self.weight[:, None]).view(x.shape)
         return torch.addcmul(self.bias[:, None], by_model, self.weight[:, None]).view(x.shape)
 
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from longreach.attention import AttentionConfig, Softmax
 from longreach.errors import BadInput
-from longreach.model.base import Model, ModelConfig
+from longreach.model.base import Model
 from longreach.model.block import Block
 from longreach.model.cache import Cache
+from longreach.model.layer import LayerConfig
 from longreach.model.look_back import CopyHead, LookBack
 from longreach.model.position_heads import PositionHeadConfig
 from longreach.positions.encodings import EncodingConfig, RopeConfig, Shape
@@ -24,23 +25,13 @@ from longreach.registry import name_of, register
 
 @register("model", "transformer")
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig(ModelConfig):
+class TransformerConfig(LayerConfig):
     """A decoder-only transformer as GPT-NeoX has it, with every part to choose."""
 
-    heads: int = 8
-    """Attention heads; the width is split among them."""
-    feed_forward: int = 4
-    """Hidden units of the feed-forward net, in widths."""
-    parallel_residual: bool = True
-    """Attention and feed-forward net side by side (GPT-NeoX) instead of one after the other."""
-    norm_queries_and_keys: bool = False
-    """Normalise queries and keys within each head, so that scores grow by direction and not by length."""
     loops: int = 1
     """How often the layers are gone through, with the same weights every time."""
     inject: bool = False
     """Whether every round after the first begins with the embedded input added to the stream."""
-    id_heads: int = 0
-    """Heads of each layer that look by position IDs alone, whatever the tokens are.  Ours."""
     encoding: EncodingConfig = field(default_factory=RopeConfig)
     """How position IDs enter."""
     attention: AttentionConfig = field(default_factory=Softmax)
@@ -55,15 +46,10 @@ class TransformerConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("heads", "feed_forward", "loops"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"model.{name} must be at least 1, got {getattr(self, name)}")
-        if self.width % self.heads:
-            raise ValueError(f"model.width={self.width} does not split into {self.heads} heads")
+        if self.loops < 1:
+            raise ValueError(f"model.loops must be at least 1, got {self.loops}")
         if self.inject and self.loops == 1:
             raise ValueError("model.inject needs loops: a single round reads its input anyway")
-        if not 0 <= self.id_heads <= self.heads:
-            raise ValueError(f"model.id_heads must be in 0..{self.heads}, the number of heads, got {self.id_heads}")
 
     @property
     def depth(self) -> int:
@@ -88,19 +74,7 @@ class Transformer(Model):
             raise BadInput(
                 "model.id_heads look by IDs alone, which this encoding shows to the embeddings only: use rope"
             )
-        self.blocks = nn.ModuleList(
-            Block(
-                config.width,
-                config.heads,
-                config.feed_forward * config.width,
-                config.norm_eps,
-                config.parallel_residual,
-                config.attention.build(shape),
-                config.norm_queries_and_keys,
-                config.id_heads,
-            )
-            for _ in range(config.layers)
-        )
+        self.blocks = nn.ModuleList(Block(config, config.attention.build(shape)) for _ in range(config.layers))
         head = config.position_head
         self.position_head = None if head is None else head.build(shape, self.encoding)
         self.copy_head = CopyHead(config.width) if config.copy_head else None
@@ -184,7 +158,7 @@ class Transformer(Model):
 
     def new_cache(self, batch: int, slots: int) -> Cache:
         config = self.config
-        shape = (config.depth, batch, config.heads, slots, config.width // config.heads)
+        shape = (config.depth, batch, config.groups, slots, config.head_dim)
         return Cache.empty(shape, self.levels, self.memory_size, like=self.embed.weight)
 
     @property

@@ -88,9 +88,15 @@ def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", m
         where, options = str(path.parent), {"gguf_file": path.name}
     else:
         where, options = name, {}
+    bars = transformers.utils.logging
+    before = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
         model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=_PRECISIONS[precision], **options)
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise BadInput(f"cannot load {name} as a causal language model: {error}") from error
+    finally:
+        if before:
+            bars.enable_progress_bar()
     return HuggingFace(model.to(device), path.name if path.exists() else name, tokenizer, memory)

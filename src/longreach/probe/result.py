@@ -89,11 +89,10 @@ class Probed:
 
     @cached_property
     def k_sufficient(self) -> Int[Tensor, "n"]:
-        """The smallest tried k from which on every tried one keeps the loss within eps; -1 where the last does not."""
+        """The smallest tried k that keeps the loss within eps of full context; -1 where none does."""
         close = self.loss_at <= self.loss[:, None] + self.settings.eps
-        stays = close.flip(1).cumprod(1).sum(1)  # tried sizes at the end of the row that are all close
-        found = torch.tensor([*self.sizes, -1])
-        return torch.where(stays > 0, found[len(self.sizes) - stays], -1)
+        first = torch.tensor(self.sizes)[close.int().argmax(1)]
+        return torch.where(close.any(1), first, -1)
 
     @cached_property
     def k_participation(self) -> Float[Tensor, "n"]:

@@ -1,8 +1,11 @@
 """Tables, figures and pages.  Reads saved results only."""
 
 from longreach.report.curves import THRESHOLDS, Result, headline_groups, load_results
+from longreach.report.figures import save_png
 from longreach.report.probe_write import ProbeReport, find_probes, write_probe_report
+from longreach.report.sparsity_figure import sparsity_figure
 from longreach.report.tables import score_table
+from longreach.report.text import tables
 from longreach.report.write import Report, write_report
 
 __all__ = [
@@ -13,7 +16,10 @@ __all__ = [
     "find_probes",
     "headline_groups",
     "load_results",
+    "save_png",
     "score_table",
+    "sparsity_figure",
+    "tables",
     "write_probe_report",
     "write_report",
 ]

@@ -2,18 +2,19 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
 from longreach.errors import BadInput
-from longreach.evaluate import Card, Score, reach
+from longreach.evaluate import Card, Loss, Score, reach
 from longreach.runs import RunFolder, RunInfo, find_runs
 
 THRESHOLDS = (0.9, 0.99)
-HEADLINE = ("token_em_free", "token_id_em_tf", "token_em_tf")
+HEADLINE = ("token_em_free", "token_id_em_tf", "token_em_tf", "next_token")
 """Free-running comes first; a one-pass score stands in, under its own name, where nothing was generated.  With
-predicted IDs it must count them: tokens alone, given true IDs, would say what an oracle could do."""
+predicted IDs it must count them: tokens alone, given true IDs, would say what an oracle could do.  Text has no exact
+answers."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Result:
     card: Card
     variant: str
     """What its curves are called."""
+    losses: list[Loss] = field(default_factory=list)
+    """By length, of a run on text."""
 
     @property
     def trained_to(self) -> int:
@@ -79,7 +82,7 @@ def load_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
                 continue
             info = folder.info()
             name = info.variant or info.recipe
-            results.append(Result(folder, info, folder.scores(), folder.card(), name))
+            results.append(Result(folder, info, folder.scores(), folder.card(), name, folder.losses()))
     if not results:
         raise BadInput(f"no finished run in {', '.join(map(str, paths))}")
     return _tell_apart(results), unfinished
@@ -145,7 +148,7 @@ def headline_groups(results: list[Result]) -> list[Group]:
     best = [next((m for m in HEADLINE if any(s.metric == m for s in r.scores)), None) for r in results]
     found = [metric for metric in HEADLINE if metric in best]
     if not found or None in best:
-        raise BadInput("a run has no exact match to show")
+        raise BadInput("a run has neither exact match nor losses to show")
     named = [
         result if metric == found[0] else replace(result, variant=f"{result.variant} (one pass)")
         for result, metric in zip(results, best, strict=True)

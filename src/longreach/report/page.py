@@ -10,6 +10,7 @@ from longreach.evaluate import Score
 from longreach.report.curves import THRESHOLDS, Group, Result
 from longreach.report.figures import as_svg, coverage_figure, errors_figure, length_figure, loss_figure
 from longreach.report.tables import METRIC_NAMES, reach_text
+from longreach.report.text import losses_figure
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ _METRICS = (
     "token_em_free",
     "token_em_tf",
     "token_id_em_tf",
+    "next_token",
     "token_accuracy",
     "id_accuracy",
     "near_tie",
@@ -55,7 +57,8 @@ def render_page(results: list[Result], groups: list[Group], title: str) -> str:
         metric_name=METRIC_NAMES[groups[0].metric],
         several=any(len(group.curves) > 1 for group in groups),
         seeds=max(len(group.curves) for group in groups),
-        groups=groups,
+        groups=[group for group in groups if group.metric != "next_token"],
+        losses_svg=Markup(as_svg(losses)) if (losses := losses_figure(results, "")) else None,
         thresholds=THRESHOLDS,
         reach_text=reach_text,
         lengths=lengths,

@@ -9,6 +9,7 @@ METRIC_NAMES = {
     "token_em_free": "exact match, free-running",
     "token_id_em_tf": "exact match of tokens and IDs, one pass with the true prefix",
     "token_em_tf": "exact match, one pass with the true prefix",
+    "next_token": "next token right, given the true text before it",
 }
 
 
@@ -52,9 +53,13 @@ def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
 
 def reach_text(group: Group, threshold: float) -> str:
     """`160 (8x)`, or `80..160 (4x..8x)` from the worst seed to the best."""
-    lengths = sorted(group.reaches(threshold))
-    ends = list(dict.fromkeys((lengths[0], lengths[-1])))
-    times = "..".join(_times(length / group.trained_to) for length in ends)
+    return reach_ratio(group.reaches(threshold), group.trained_to)
+
+
+def reach_ratio(lengths: list[int], trained_to: int) -> str:
+    """From the least to the greatest, and in multiples of the longest training length."""
+    ends = sorted({min(lengths), max(lengths)})
+    times = "..".join(_times(length / trained_to) for length in ends)
     return f"{'..'.join(map(str, ends))} ({times})"
 
 

@@ -8,6 +8,7 @@ from longreach.files import write_atomically
 from longreach.report.curves import Group, Result, headline_groups
 from longreach.report.figures import errors_figure, length_figure, save_png
 from longreach.report.page import render_page
+from longreach.report.text import losses_figure
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,14 @@ def write_report(results: list[Result], folder: Path) -> Report:
     title = " / ".join(dict.fromkeys(result.info.title or result.info.recipe for result in results))
     groups = headline_groups(results)
     folder.mkdir(parents=True, exist_ok=True)
-    report = Report(title, groups, folder / "accuracy.png", folder / "report.html", folder / "scores.csv")
-    save_png(length_figure(groups, title), report.png)
+    losses = losses_figure(results, title)
+    only_text = all(group.metric == "next_token" for group in groups)
+    png = folder / ("losses.png" if only_text else "accuracy.png")
+    report = Report(title, groups, png, folder / "report.html", folder / "scores.csv")
+    if not only_text:
+        save_png(length_figure(groups, title), report.png)
+    if losses is not None:
+        save_png(losses, folder / "losses.png")
     errors = errors_figure(results)
     if errors is not None:
         save_png(errors, folder / "errors.png")

@@ -16,7 +16,7 @@ from longreach.runs.recipe import (
     shipped_recipes,
     variant_settings,
 )
-from longreach.runs.scoring import load_model
+from longreach.runs.scoring import left_out, load_model, run_test, work_of_test
 from longreach.runs.tracking import check_trackers
 
 __all__ = [
@@ -36,15 +36,18 @@ __all__ = [
     "find_recipe",
     "find_runs",
     "gather_info",
+    "left_out",
     "load_model",
     "load_recipe",
     "new_model",
     "parse_recipe",
     "refuse_other_config",
+    "run_test",
     "runs_together",
     "seconds_per_step",
     "seeds_of",
     "shipped_recipes",
     "stack_key",
     "variant_settings",
+    "work_of_test",
 ]

@@ -6,14 +6,15 @@ from dataclasses import replace
 import torch
 
 from longreach.errors import BadInput
-from longreach.evaluate import cells
+from longreach.evaluate import cells, check_text_test
+from longreach.evaluate.context import choose_targets
 from longreach.model import Model, Transformer, check_stackable
 from longreach.objective import ObjectiveConfig, answer_loss
 from longreach.positions.ids import Sequential
 from longreach.runs.parts import new_model, training_data
 from longreach.runs.recipe import RunConfig
 from longreach.seeding import stream
-from longreach.tasks import Sample, Task
+from longreach.tasks import Sample, Task, Text
 from longreach.train import legal_lengths
 
 
@@ -29,6 +30,9 @@ def check(config: RunConfig, stacked: bool = False) -> None:
     if config.evaluate.encoding is not None:
         with model.exchange_encoding(config.evaluate.encoding):
             pass  # refuses what the trained weights do not fit
+    if config.task.open_ended:
+        _check_text(config, model)
+        return
     tested = cells(config.task, config.evaluate)[0]
     if config.evaluate.relabel_ids:
         for cell in tested:
@@ -45,6 +49,17 @@ def check(config: RunConfig, stacked: bool = False) -> None:
         model.check_ids(config.ids.evaluation_ids(cell.task, _look(cell.task, cell.length)) + config.evaluate.shift)
     if predicted:
         _check_reachable(config, model)
+
+
+def _check_text(config: RunConfig, model: Model) -> None:
+    """That there is text to validate and test on, and an ID for every place of the longest context."""
+    check_text_test(config.evaluate)
+    task, contexts = config.task, config.evaluate.lengths
+    task.held_out("valid").check_length(config.train.lengths.high)
+    assert isinstance(task, Text)
+    choose_targets(task.held_out("test").documents, config.evaluate.samples, max(contexts), config.evaluate.seed)
+    if model.largest_id is not None:
+        model.check_ids(config.ids.evaluation_ids(task, _look(task, max(contexts) + 1)) + config.evaluate.shift)
 
 
 def _refuse_ignored(config: RunConfig, model: Model, predicted: bool) -> None:

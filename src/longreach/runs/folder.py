@@ -7,6 +7,7 @@ checkpoints/       step-N.safetensors with step-N.json
 log.jsonl          what happened, and when: started, resumed, checkpoint, gave up, testing, finished
 tracking.json      what the run is called in Weights & Biases or trackio, if it was sent there
 scores.json, .csv  counts per cell          card.json   the information card
+losses.json        on text: loss by context and by position; every token's in losses.safetensors
 """
 
 import json
@@ -23,7 +24,17 @@ import torch
 
 from longreach.config import build, dump_yaml, read_yaml, to_plain
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluate import Card, Score, from_json, to_csv, to_json
+from longreach.evaluate import (
+    Card,
+    Loss,
+    Score,
+    TextResult,
+    from_json,
+    losses_from_json,
+    losses_to_json,
+    to_csv,
+    to_json,
+)
 from longreach.files import append_line, write_atomically
 from longreach.runs.recipe import RunConfig
 from longreach.version import PACKAGE, __version__
@@ -115,9 +126,12 @@ class RunFolder:
                 raise BadInput(f"{path} is damaged in line {number}: {error}") from error
         return lines
 
-    def save_results(self, scores: list[Score], card: Card) -> None:
+    def save_results(self, scores: list[Score], card: Card, text: TextResult | None = None) -> None:
         try:
             self._write_json("card.json", asdict(card))
+            if text is not None:
+                text.by_context.save(self.path / "losses.safetensors")
+                self._write_json("losses.json", losses_to_json(text.losses))
             write_atomically(self.path / "scores.csv", to_csv(scores).encode())
             self._write_json("scores.json", to_json(scores))  # last: it marks the run as finished
         except OSError as error:
@@ -125,6 +139,10 @@ class RunFolder:
 
     def scores(self) -> list[Score]:
         return self._read_as("scores.json", from_json)
+
+    def losses(self) -> list[Loss]:
+        """By length, of a run on text; empty where exact match counts."""
+        return self._read_as("losses.json", losses_from_json) if (self.path / "losses.json").exists() else []
 
     def card(self) -> Card:
         return self._read_as("card.json", lambda content: Card(**content))

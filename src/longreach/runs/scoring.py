@@ -1,13 +1,30 @@
 """Tests of a trained run."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
+
 from longreach.errors import BadInput
-from longreach.evaluate import cells, evaluate, make_card, total_samples
+from longreach.evaluate import (
+    EvalConfig,
+    Score,
+    TextResult,
+    cells,
+    check_text_test,
+    evaluate,
+    evaluate_text,
+    make_card,
+    next_tokens,
+    text_work,
+    total_samples,
+)
 from longreach.model import Model
+from longreach.positions.ids import IdPolicy
 from longreach.runs.folder import RunFolder
 from longreach.runs.observer import Observer, Run, label
 from longreach.runs.parts import new_model
 from longreach.runs.recipe import RunConfig
 from longreach.runs.tracking import score_values
+from longreach.tasks import Task, Text
 from longreach.train import Checkpoint, legal_lengths, list_checkpoints, load_checkpoint
 
 
@@ -19,8 +36,8 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
     config, folder, seed, model, journal, tracker = run
     journal.note("testing")
     load_checkpoint(_selected(folder, config), model)
-    report = observer.phase(f"test {label(folder)}", total_samples(config.task, config.evaluate))
-    for line in cells(config.task, config.evaluate)[1]:
+    report = observer.phase(f"test {label(folder)}", work_of_test(config.task, config.evaluate))
+    for line in left_out(config.task, config.evaluate):
         journal.tell("left out", f"left out: {line}")
 
     def progress(done: int, note: str) -> None:
@@ -29,16 +46,46 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
             raise _StopTesting
 
     try:
-        scores = evaluate(model, config.task, config.ids, config.evaluate, seed, device, progress)
+        scores, text = run_test(model, config.task, config.ids, config.evaluate, seed, device, progress)
     except _StopTesting:
         return False
     lengths = legal_lengths(config.task, config.train.lengths)
-    folder.save_results(scores, make_card(config.task, config.ids, lengths, config.evaluate, config.train.prime))
+    card = make_card(config.task, config.ids, lengths, config.evaluate, config.train.prime)
+    folder.save_results(scores, card, text)
     tracker.log(config.train.steps, score_values(scores))
     tracker.finish(done=True)
     journal.note("finished")
     observer.saved(folder)
     return True
+
+
+def work_of_test(task: Task, config: EvalConfig) -> int:
+    """What `run_test` tells its progress out of."""
+    return text_work(config) if task.open_ended else total_samples(task, config)
+
+
+def left_out(task: Task, config: EvalConfig) -> list[str]:
+    """A line for each cell that cannot exist."""
+    return [] if task.open_ended else cells(task, config)[1]
+
+
+def run_test(
+    model: Model,
+    task: Task,
+    policy: IdPolicy,
+    config: EvalConfig,
+    seed: int,
+    device: str,
+    progress: Callable[[int, str], None] = lambda done, note: None,
+) -> tuple[list[Score], TextResult | None]:
+    """Scores of a trained model by length; on text also its losses."""
+    if not isinstance(task, Text):
+        return evaluate(model, task, policy, config, seed, device, progress), None
+    check_text_test(config)
+    with nullcontext() if config.encoding is None else model.exchange_encoding(config.encoding):
+        predict = next_tokens(model.eval(), task, policy, config.shift)
+        result = evaluate_text(predict, task.held_out("test").documents, config, seed, device, progress)
+    return result.scores, result
 
 
 def load_model(folder: RunFolder, device: str = "cpu") -> tuple[RunConfig, Model]:

@@ -176,10 +176,10 @@ def check_trackers(names: Sequence[str], together: int = 1) -> None:
 
 
 def score_values(scores: Iterable[Score]) -> dict[str, float]:
-    """Exact match by length, each cell under a name of its own."""
+    """Exact match by length, or of text the share of tokens, each cell under a name of its own."""
     found = {}
     for score in scores:
-        if "_em_" in score.metric:
+        if "_em_" in score.metric or score.metric == "next_token":
             setting = "".join(f"{name}={value}/" for name, value in score.overrides.items())
             found[f"test/{score.metric}/{setting}{score.length}"] = score.rate
     return found

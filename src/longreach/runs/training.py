@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from longreach.errors import RunFailed
-from longreach.evaluate import judge
+from longreach.evaluate import judge, next_tokens
 from longreach.model import Model, member_state, stack_models
 from longreach.ranks import Ranks
 from longreach.runs.observer import Observer, Run, label, last_good
@@ -89,7 +89,7 @@ def train_runs(
         def validate(done: int) -> float:
             refresh(number)
             score = _validate(config, member.eval(), seed, device)
-            log(done, {"in_distribution_em": score})
+            log(done, {"in_distribution_loss": -score} if config.task.open_ended else {"in_distribution_em": score})
             ranks.wait()
             return score
 
@@ -150,11 +150,19 @@ def _step(start: Checkpoint | None) -> int:
 
 @torch.no_grad()
 def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
-    """Share of exact answers at training lengths, on a stream of its own (short samples may repeat all the same)."""
+    """Share of exact answers at training lengths, on a stream of its own (short samples may repeat all the same); of
+    text, minus the loss on held-out windows as long as the longest."""
     lengths = torch.tensor(legal_lengths(config.task, config.train.lengths), device=device)
     draws = stream(seed, "validate", torch.arange(_VALIDATION_SAMPLES, device=device))
     length = lengths[draws.below("length", len(lengths), 1)[:, 0]]
-    sample = config.task.sample(length, draws.child("task"), int(lengths.max()))
+    longest = int(lengths.max())
+    if config.task.open_ended:
+        tokens = config.task.held_out("valid").sample(length, draws.child("task"), longest).tokens
+        predict = next_tokens(model, config.task, config.ids)
+        size = max(1, config.evaluate.batch_tokens // longest)
+        starts = range(0, len(tokens), size)
+        return -float(torch.cat([predict(tokens[first : first + size], longest - 1)[0] for first in starts]).mean())
+    sample = config.task.sample(length, draws.child("task"), longest)
     judged = judge(model, sample, config.ids.evaluation_ids(config.task, sample))
     return float(judged.exact_with_ids.float().mean())
 

@@ -43,6 +43,7 @@ from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.stack_manipulation import StackManipulation
 from longreach.tasks.subtraction import Subtraction
 from longreach.tasks.tape import Tape
+from longreach.tasks.text import Text
 from longreach.tasks.turing import Turing
 from longreach.tasks.variable_assignment import VariableAssignment
 from longreach.tasks.variable_tracking import VariableTracking
@@ -104,6 +105,7 @@ __all__ = [
     "Subtraction",
     "Tape",
     "Task",
+    "Text",
     "TokenLaw",
     "Turing",
     "UniqueCopy",

@@ -11,6 +11,7 @@ from torch import Tensor
 from longreach.errors import BadInput
 from longreach.registry import kind, name_of, nearest
 from longreach.seeding import Draws
+from longreach.text import SplitName
 
 PAD = 0
 """Token 0 of every vocabulary is padding."""
@@ -91,6 +92,15 @@ class Task:
         return False
 
     @property
+    def open_ended(self) -> bool:
+        """Whether there is no right answer, only a more or less likely one: then the loss counts, not exact match."""
+        return False
+
+    def held_out(self, split: SplitName) -> "Task":
+        """The same task on material that training does not show; where every sample is drawn anew, itself."""
+        return self
+
+    @property
     def coupling_levels(self) -> tuple[Level, ...]:
         """Levels of the coupled IDs; empty where no coupling is known."""
         return ()
@@ -99,6 +109,15 @@ class Task:
     def coupling_by_rule(self) -> bool:
         """Whether the coupled IDs of the answer follow from the prompt, so that generation can use them."""
         return True
+
+    @property
+    def coupling_by_tokens(self) -> bool:
+        """Whether the coupled IDs of a token follow from itself and from the token before: see `follow_coupling`."""
+        return False
+
+    def follow_coupling(self, token: Int[Tensor, "b"], before: Int[Tensor, "b g"]) -> Int[Tensor, "b g"]:
+        """Coupled IDs of a token just written, from itself and the IDs of the one before."""
+        raise self._missing("how its IDs follow from tokens")
 
     def check_length(self, length: int) -> None:
         """Refuse a length that the task does not have."""
@@ -169,6 +188,10 @@ class Task:
 
     def words(self, tokens: Sequence[int]) -> list[str]:
         return [self.vocabulary[token] for token in tokens]
+
+    def spell(self, tokens: Sequence[int]) -> str:
+        """Tokens as a person reads them, and `parse` reads them back."""
+        return " ".join(self.words(tokens))
 
     def _missing(self, what: str) -> BadInput:
         return BadInput(f"{self.name} does not say {what}")

@@ -1,11 +1,11 @@
 """Packages of three registries, read without unpacking them: no path of theirs is ever written to."""
 
-import io
 import lzma
 import tarfile
 import zipfile
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -41,7 +41,7 @@ def _tar_members(archive: Path, pattern: str) -> Iterator[tuple[str, IO[bytes]]]
                 yield Path(member.name).name, content
 
 
-def _deb_data(archive: Path) -> IO[bytes]:
+def _deb_data(archive: Path) -> BytesIO:
     """A Debian package is an `ar` archive with the files in its member data.tar.*."""
     with archive.open("rb") as file:
         if file.read(8) != b"!<arch>\n":
@@ -52,5 +52,5 @@ def _deb_data(archive: Path) -> IO[bytes]:
                 break
             content = file.read(int(size) + int(size) % 2)  # members begin at even places
             if name.startswith("data.tar"):
-                return io.BytesIO(content)
+                return BytesIO(content)
     raise RunFailed(f"{archive.name} is damaged: it has no data.tar")

@@ -149,9 +149,8 @@ def _unpack(name: str, item: Fetchable, archive: Path, version: str, folder: Pat
             size += (folder / file).stat().st_size
     else:
         for title, text in item.documents(archive):
-            if text.strip():
+            if encoded := text.strip().encode():
                 slug = re.sub(r"[^A-Za-z0-9]+", "-", title).strip("-")
-                encoded = text.encode()
                 (folder / f"{documents:04d}-{slug}.txt").write_bytes(encoded)
                 documents, size = documents + 1, size + len(encoded)
     if size == 0:

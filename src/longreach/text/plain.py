@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 from longreach.text.archives import read_members
 from longreach.text.html import html_to_text
@@ -29,17 +28,17 @@ def books_of_verses(pattern: str) -> Reader:
 
 
 def _members(
-    archive: Path, pattern: str, leave_out: tuple[str, ...], read: Callable[[IO[bytes]], str]
+    archive: Path, pattern: str, leave_out: tuple[str, ...], read: Callable[[bytes], str]
 ) -> Iterator[tuple[str, str]]:
     for name, content in read_members(archive, pattern):
         if name not in leave_out:
-            yield Path(name).stem, read(content)
+            yield Path(name).stem, read(content.read())
 
 
 def _books(archive: Path, pattern: str) -> Iterator[tuple[str, str]]:
     for _, content in read_members(archive, pattern):
         books: dict[str, str] = {}
-        for place, verse in json.load(content).items():
+        for place, verse in json.loads(content.read()).items():
             book, _, number = place.rpartition(" ")
             gap = "\n\n" if verse.startswith("#") or number.endswith(":1") else " "
             text = verse.lstrip("# ").replace("[", "").replace("]", "")
@@ -47,5 +46,5 @@ def _books(archive: Path, pattern: str) -> Iterator[tuple[str, str]]:
         yield from books.items()
 
 
-def _decode(content: IO[bytes]) -> str:
-    return content.read().decode("utf-8-sig").replace("\r\n", "\n").strip() + "\n"
+def _decode(content: bytes) -> str:
+    return content.decode("utf-8-sig").replace("\r\n", "\n")

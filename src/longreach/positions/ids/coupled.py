@@ -20,7 +20,8 @@ RELABELLINGS = {"increasing": increasing, "offset": offset, "skips": skips}
 @register("ids", "coupled")
 @dataclass(frozen=True, kw_only=True)
 class Coupled(IdPolicy):
-    """The task's coupling, where a rule gives it from the prompt (Cho et al., NeurIPS 2024).
+    """The task's coupling, where a rule gives it from the prompt, or from the tokens written so far
+    (Cho et al., NeurIPS 2024).
 
     Increasing relabelling and the aligned form as a general principle are ours.
     """
@@ -43,7 +44,7 @@ class Coupled(IdPolicy):
     def check(self, task: Task, longest: Sample) -> None:
         if not task.coupling_levels:
             raise BadInput(f"{task.name} has no known coupling: use another ID policy than {self.name}")
-        if self.needs_rule and not task.coupling_by_rule:
+        if self.needs_rule and not (task.coupling_by_rule or task.coupling_by_tokens):
             raise BadInput(
                 f"the coupled IDs of {task.name} depend on the answer, so no rule supplies them during generation;"
                 " `predicted` lets the model supply them, `oracle` shows what they would give"
@@ -74,10 +75,13 @@ class Coupled(IdPolicy):
         return RELABELLINGS[self.relabelling](ids, self.max_id, draws)
 
     def supplier(self, task: Task) -> str:
-        return "rule"
+        return "tokens" if task.coupling_by_tokens else "rule"
+
+    def follow(self, task: Task, token: Int[Tensor, "b"], before: Int[Tensor, "b g"]) -> Int[Tensor, "b g"]:
+        return task.follow_coupling(token, before)
 
     def serves_generation(self, task: Task) -> bool:
-        return task.coupling_by_rule
+        return task.coupling_by_rule or task.coupling_by_tokens
 
     @property
     def needs_rule(self) -> bool:

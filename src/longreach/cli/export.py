@@ -1,0 +1,43 @@
+"""`longreach export RUN FOLDER`: a trained model as a folder that Hugging Face's transformers reads."""
+
+import argparse
+import json
+from pathlib import Path
+
+from longreach.cli.console import out
+from longreach.errors import BadInput
+from longreach.hf import to_huggingface
+from longreach.runs import RunFolder, load_model
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "export",
+        help="write a trained model for Hugging Face",
+        description="Write the model of a finished run so that AutoModelForCausalLM.from_pretrained reads it.  The "
+        "task's words stand beside it in vocabulary.json.",
+    )
+    parser.add_argument("run", type=Path, help="a run folder")
+    parser.add_argument("folder", type=Path, help="where to; must not exist, or be empty")
+    parser.add_argument("--longest", type=int, default=2048, help="tokens that it says it was made for (default: 2048)")
+    parser.set_defaults(verb=run, takes_settings=False)
+
+
+def run(args: argparse.Namespace, settings: list[str]) -> int:
+    folder = RunFolder(args.run)
+    if args.longest < 1:
+        raise BadInput(f"--longest must be at least 1, got {args.longest}")
+    if args.folder.exists() and (not args.folder.is_dir() or any(args.folder.iterdir())):
+        raise BadInput(f"{args.folder} exists already")
+    config, model = load_model(folder)  # says so where there is no run
+    if not folder.finished:
+        raise BadInput(f"{folder.path} is not finished: resume it first")
+    if config.ids.supplier(config.task) != "count":
+        raise BadInput(
+            f"Hugging Face counts tokens for position IDs: it cannot give them as ids {config.ids.name} does"
+        )
+    theirs = to_huggingface(model, args.longest, config.task.stop_token)
+    theirs.save_pretrained(args.folder)
+    (args.folder / "vocabulary.json").write_text(json.dumps(config.task.vocabulary))
+    out.print(f"{args.folder}: {type(theirs).__name__}, {theirs.num_parameters():,} parameters", highlight=False)
+    return 0

@@ -1,0 +1,95 @@
+"""`longreach text loss MODEL CORPUS`: loss by context of a Hugging Face model, also under another way to scale RoPE."""
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from longreach.cli.columns import print_columns
+from longreach.cli.console import say
+from longreach.cli.progress import watch
+from longreach.config import build_part, read_value
+from longreach.errors import BadInput
+from longreach.evaluate import EvalConfig, Predict, evaluate_text, losses_to_json, next_tokens, text_work
+from longreach.files import write_atomically
+from longreach.hf import from_huggingface
+from longreach.positions.encodings import EncodingConfig
+from longreach.positions.ids import Sequential
+from longreach.probe import load_hugging_face, predicting
+from longreach.runs import choose_device
+from longreach.spans import Lengths
+from longreach.tasks import Text
+from longreach.text import SPLITS, Corpus
+
+
+def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = parts.add_parser(
+        "loss",
+        help="loss by context of a Hugging Face model",
+        description="The same tokens predicted from contexts of different sizes.  For a run of longreach:"
+        " `longreach eval RUN --lengths ...`.",
+    )
+    parser.add_argument("model", help="a Hugging Face folder or name, or a .gguf file")
+    parser.add_argument("corpus", type=Path, help="a corpus prepared with the model's tokenizer")
+    parser.add_argument("--contexts", default="16,32,64,128,256,512,1024", help="such as 512,1024,2048")
+    parser.add_argument("--split", default="test", choices=SPLITS, help="(default: test)")
+    parser.add_argument("--samples", type=int, default=1024, help="about how many tokens are predicted (default: 1024)")
+    parser.add_argument(
+        "--encoding",
+        action="append",
+        default=[],
+        help="also with another encoding for the same weights, such as self_extend or"
+        " '{name: scaled_rope, method: yarn, factor: 4}'; may be given several times (Llama and GPT-NeoX only)",
+    )
+    parser.add_argument("--batch-tokens", type=int, default=65_536, help="tokens in a forward pass")
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="(default: fp32)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
+    parser.add_argument("--seed", type=int, default=0, help="which tokens (default: 0)")
+    parser.add_argument("--out", type=Path, help="write all losses to this .json file")
+    parser.add_argument("--json", action="store_true", help="print JSON, and no progress")
+    parser.set_defaults(verb=run, takes_settings=False)
+
+
+def run(args: argparse.Namespace, settings: list[str]) -> int:
+    if args.out is not None and (args.out.suffix != ".json" or not args.out.parent.is_dir()):
+        raise BadInput(f"--out must be a .json file in a folder that exists, got {args.out}")
+    device, corpus = choose_device(args.device), Corpus.open(args.corpus)
+    encodings = {text: build_part(EncodingConfig, read_value(text), "--encoding") for text in args.encoding}
+    config = EvalConfig(
+        lengths=Lengths.parse(args.contexts),
+        samples=args.samples,
+        free_samples=0,
+        batch_tokens=args.batch_tokens,
+        seed=args.seed,
+    )
+    theirs = load_hugging_face(args.model, device, args.precision)
+    if theirs.vocabulary_size < corpus.meta.vocabulary:
+        raise BadInput(f"{args.corpus} has other tokens than {args.model}: prepare it with the model's tokenizer")
+    found: dict[str, list[dict[str, Any]]] = {}
+
+    def measure(name: str, predict: Predict) -> None:
+        report = observer.phase(name, text_work(config))
+        result = evaluate_text(predict, corpus.split(args.split), config, args.seed, device, report)
+        found[name] = losses_to_json(result.losses)
+
+    with watch(say, quiet=args.json) as observer:
+        measure("as it is", predicting(theirs))
+        ours = from_huggingface(theirs.model).eval() if encodings else None
+        for name, encoding in encodings.items():
+            assert ours is not None
+            with ours.exchange_encoding(encoding):
+                measure(name, next_tokens(ours, Text(corpus=str(args.corpus)), Sequential()))
+    if args.out is not None:
+        write_atomically(args.out, (json.dumps(found, indent=1) + "\n").encode())
+    if args.json:
+        print(json.dumps(found))
+        return 0
+    contexts = {name: [row for row in rows if row["by"] == "context"] for name, rows in found.items()}
+    columns: dict[str, list[Any]] = {"context": [row["size"] for row in contexts["as it is"]]}
+    columns |= {
+        name: [f"{row['nats']:.3f} ({math.exp(row['nats']):.1f})" for row in rows] for name, rows in contexts.items()
+    }
+    print_columns(columns)
+    say.print("nats per token (perplexity); the same tokens at every context", highlight=False)
+    return 0

@@ -1,0 +1,107 @@
+"""`longreach text sparsity MODEL CORPUS`: do predictions that few tokens explain keep their loss at greater length?"""
+
+import argparse
+import json
+from pathlib import Path
+
+from safetensors.torch import save_file
+
+from longreach.cli.columns import print_columns
+from longreach.cli.console import out, say
+from longreach.cli.probe_reading import open_model
+from longreach.cli.progress import watch
+from longreach.config import build
+from longreach.errors import BadInput
+from longreach.evaluate import choose_targets, loss_by_context
+from longreach.evaluate.context import BLOCK
+from longreach.files import write_atomically
+from longreach.probe import ProbeConfig, predicting, probe_targets, summarise
+from longreach.report import save_png, sparsity_figure
+from longreach.runs import choose_device
+from longreach.spans import Lengths
+from longreach.text import SPLITS, Corpus
+
+
+def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = parts.add_parser(
+        "sparsity",
+        help="how few tokens explain a prediction, and whether that decides its reach",
+        description="Probe the tokens of a corpus within the training length, predict the same tokens from longer"
+        " contexts, and ask whether the one explains the other.",
+    )
+    parser.add_argument("model", help="a run folder, a Hugging Face folder or name, or a .gguf file")
+    parser.add_argument("corpus", type=Path, help="a prepared corpus, with the model's own tokenizer")
+    parser.add_argument("--within", type=int, required=True, help="tokens of a window that the model was trained for")
+    parser.add_argument("--contexts", required=True, help="such as 256,512,1024; --within must be one of them")
+    parser.add_argument("--split", default="test", choices=SPLITS, help="(default: test)")
+    parser.add_argument("--samples", type=int, default=1024, help="about how many tokens are predicted (default: 1024)")
+    parser.add_argument("--masks", type=int, help="random masks of the probe")
+    parser.add_argument("--keep", type=float, help="the probability with which a mask keeps a token")
+    parser.add_argument("--window", type=int, help="tokens just before that are always seen")
+    parser.add_argument("--batch-tokens", type=int, default=65_536, help="tokens in a forward pass")
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="(default: fp32)")
+    parser.add_argument("--memory", type=float, default=1.0, help="GiB that the probe may take (default: 1)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
+    parser.add_argument("--seed", type=int, default=0, help="which tokens, and which masks (default: 0)")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for sparsity.json, tokens.safetensors, a figure"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, and no progress")
+    parser.set_defaults(verb=run, takes_settings=False)
+
+
+def run(args: argparse.Namespace, settings: list[str]) -> int:
+    device, contexts = choose_device(args.device), sorted(Lengths.parse(args.contexts))
+    if args.within not in contexts:
+        raise BadInput(f"--within {args.within} must be one of --contexts {args.contexts}")
+    if args.within <= BLOCK:
+        raise BadInput(f"--within must be above {BLOCK}, the tokens that are predicted in a row, got {args.within}")
+    given = {name: getattr(args, name) for name in ("masks", "keep", "window", "seed")}
+    config = build(ProbeConfig, {name: value for name, value in given.items() if value is not None}, "probe")
+    corpus = Corpus.open(args.corpus)
+    split, train = corpus.split(args.split), corpus.split("train")
+    targets = choose_targets(split, args.samples, contexts[-1], args.seed)
+    model = open_model(args.model, device, args.precision, args.memory).model
+    if model.vocabulary_size < corpus.meta.vocabulary:
+        raise BadInput(
+            f"{args.corpus} has {corpus.meta.vocabulary} tokens and the model {model.vocabulary_size}:"
+            " prepare it with the model's tokenizer"
+        )
+    with watch(say, quiet=args.json) as observer:
+        report = observer.phase("loss by context", len(contexts) * len(targets.documents))
+        losses = loss_by_context(predicting(model), split, targets, contexts, args.batch_tokens, device, report)
+        report = observer.phase("probe", len(targets.start))
+        probed = probe_targets(model, corpus, split, targets, args.within, config, report)
+    summary, facts = summarise(model, split, train, probed, losses, args.within)
+    summary = {**summary, "corpus": corpus.fingerprint, "sources": list(corpus.meta.sources), "split": args.split}
+    args.out.mkdir(parents=True, exist_ok=True)
+    per_token = {"nats": losses.nats, "token": losses.token, "place": losses.place, "document": losses.document}
+    save_file(
+        {name: tensor.contiguous() for name, tensor in {**per_token, **facts}.items()}, args.out / "tokens.safetensors"
+    )
+    write_atomically(args.out / "sparsity.json", (json.dumps(summary, indent=1) + "\n").encode())
+    save_png(sparsity_figure(summary), args.out / "sparsity.png")
+    if args.json:
+        print(json.dumps(summary))
+        return 0
+    rows = [row for row in summary["changes"]["k_sufficient"] if row["context"] > args.within]
+    print_columns(
+        {
+            "k": [row["k"] for row in rows],
+            "context": [row["context"] for row in rows],
+            "tokens": [row["tokens"] for row in rows],
+            "change of loss": [row["nats"] for row in rows],
+            "low": [row["low"] for row in rows],
+            "high": [row["high"] for row in rows],
+        }
+    )
+    low, middle, high = summary["k"]["k_sufficient"]
+    out.print(
+        f"k of {summary['model']}: median {middle:g} (quarters {low:g} and {high:g}); at most 8 tokens are enough for"
+        f" {summary['few']['k_sufficient'][0]:.0%} of predictions; faithfulness {summary['faithfulness']:.2f}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    out.print(f"figure {args.out / 'sparsity.png'}", markup=False, highlight=False, soft_wrap=True)
+    return 0

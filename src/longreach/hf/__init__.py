@@ -1,0 +1,5 @@
+"""Hugging Face: models read from there and written for there."""
+
+from longreach.hf.convert import from_huggingface, to_huggingface
+
+__all__ = ["from_huggingface", "to_huggingface"]

@@ -1,0 +1,51 @@
+"""A model of Hugging Face's as ours, and ours as theirs: equal logits, for the weights are the same."""
+
+import importlib
+from typing import Any
+
+import torch
+
+from longreach.errors import BadInput
+from longreach.hf.settings import family_of, names_in, settings_of, written_settings
+from longreach.model import Model, Transformer
+
+_CLASSES = {"gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM"), "llama": ("LlamaConfig", "LlamaForCausalLM")}
+
+
+def from_huggingface(theirs: Any) -> Transformer:
+    """A copy of a causal language model, `GPTNeoXForCausalLM` or `LlamaForCausalLM`, in its precision and place."""
+    config = settings_of(theirs.config)
+    with torch.device("meta"):  # all weights come from there
+        model = config.build(vocab_size=theirs.config.vocab_size, level_sizes=(0,), max_id=0)
+    names = names_in(theirs)
+    weights = dict(theirs.named_parameters())  # tied ones once
+    ours = names.to_ours(weights, model.state_dict(), config)
+    model.load_state_dict({name: weight.detach().clone() for name, weight in ours.items()}, assign=True)
+    return model.train(theirs.training)
+
+
+def to_huggingface(model: Model, longest: int = 2048, stop_token: int | None = None) -> Any:
+    """The `PreTrainedModel` that computes what ours does; `save_pretrained` writes it to a folder.
+
+    `longest` is the number of tokens that it says it was made for, `stop_token` what ends a text.  Position IDs count
+    from the first token there.  Where you give others, give a mask of ones too: without one, any step other than 1
+    begins another text.
+    """
+    if not isinstance(model, Transformer):
+        raise BadInput(f"Hugging Face has no {model.config.name} model like ours")
+    family = family_of(model)
+    try:
+        transformers: Any = importlib.import_module("transformers")  # takes seconds, and may not be there
+    except ImportError as error:
+        raise BadInput("Hugging Face models need the package transformers: pip install 'longreach[hf]'") from error
+    config_class, model_class = (getattr(transformers, name) for name in _CLASSES[family])
+    settings = config_class(**written_settings(model, family, longest, stop_token))
+    like = model.embed.weight
+    with torch.random.fork_rng(devices=[]):  # it draws weights of its own
+        theirs = model_class(settings)
+    names = names_in(theirs)
+    weights = names.to_theirs(model.state_dict(), model.config)
+    if model.config.tie_embeddings:
+        weights[names.outside["head"] + ".weight"] = like
+    theirs.load_state_dict(weights)
+    return theirs.to(device=like.device, dtype=like.dtype).train(model.training)

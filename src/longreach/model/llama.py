@@ -1,0 +1,24 @@
+"""What most open language models are."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from longreach.model.transformer import TransformerConfig
+from longreach.registry import register
+
+
+@register("model", "llama")
+@dataclass(frozen=True, kw_only=True)
+class LlamaConfig(TransformerConfig):
+    """A transformer as Llama, SmolLM2 and OLMo are (Touvron et al., 2023): RMS norms, gates, no biases.
+
+    The feed-forward net follows attention instead of standing beside it.  Every part can still be chosen; larger models
+    share keys and values among heads, `kv_heads`.
+    """
+
+    feed_forward: int | float = 2.6875
+    """Hidden units of the feed-forward net, in widths: as in Llama 7B, less than 4 for there is a third matrix."""
+    gated: bool = True
+    norm: Literal["layer", "rms"] = "rms"
+    biases: bool = False
+    parallel_residual: bool = False

@@ -1,0 +1,182 @@
+"""Text as a task: windows of a corpus, splits that do not mix, IDs from its structure, runs that end with losses."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from longreach.api import Coupled, Predicted, TransformerConfig, build_model, generate
+from longreach.cli.main import main
+from longreach.errors import BadInput
+from longreach.seeding import stream
+from longreach.tasks import Text
+from longreach.text import Corpus
+
+
+def draw(task: Text, batch: int, length: int, widest: int | None = None):
+    numbers = torch.arange(batch)
+    return task.sample(torch.full((batch,), length), stream(0, "test", numbers), widest or length)
+
+
+def test_windows_are_pieces_of_the_split(corpus: str) -> None:
+    for split in ("train", "valid", "test"):
+        task = Text(corpus=corpus, split=split)
+        whole = Corpus.open(corpus).split(split).tokens.tobytes()
+        sample = draw(task, 32, 50)
+        for row in sample.tokens:
+            assert row.numpy().astype("<u2").tobytes() in whole
+        assert sample.answer[:, 1:].all()
+        assert not sample.answer[:, 0].any()
+
+
+def test_windows_begin_everywhere(corpus: str) -> None:
+    """Also at the last place: a window may end with the split."""
+    task = Text(corpus=corpus, split="valid")
+    tokens = Corpus.open(corpus).split("valid").tokens
+    size = len(tokens) - 3
+    starts = {tuple(row.tolist()) for row in draw(task, 200, size).tokens}
+    assert starts == {tuple(int(token) for token in tokens[first : first + size]) for first in range(4)}
+
+
+def test_short_windows_in_a_wide_batch_are_padded(corpus: str) -> None:
+    sample = draw(Text(corpus=corpus), 4, 10, widest=16)
+    assert sample.tokens.shape == (4, 16)
+    assert (sample.tokens[:, 10:] == 0).all()
+    assert (sample.tokens[:, :10] > 0).all()
+
+
+def test_held_out_text_is_other_text(corpus: str) -> None:
+    task = Text(corpus=corpus)
+    assert task.held_out("test").documents.name == "test"
+    assert task.documents.name == "train"
+
+
+@pytest.mark.parametrize("length", [1, 10_000_000])
+def test_lengths_that_no_window_has_are_refused(corpus: str, length: int) -> None:
+    with pytest.raises(BadInput, match="a window must have 2"):
+        Text(corpus=corpus).check_length(length)
+
+
+def test_a_missing_corpus_is_told() -> None:
+    with pytest.raises(BadInput, match="corpus is missing"):
+        _ = Text().vocabulary
+
+
+def test_segments_count_sentences_and_places(corpus: str) -> None:
+    task = Text(corpus=corpus, segment_ends=".", segment_places=4)
+    tokens = torch.tensor([task.parse("ab.cdefg..h")])
+    sample = draw(task, 1, tokens.shape[1])
+    segment, place = task.coupling(type(sample)(**{**vars(sample), "tokens": tokens}), "aligned")[0]
+    assert segment.tolist() == [1, 1, 2, 2, 2, 2, 2, 2, 3, 4, 4]
+    assert place.tolist() == [1, 2, 1, 2, 3, 4, 4, 4, 1, 1, 2]
+
+
+def test_segments_follow_from_the_tokens_written(corpus: str) -> None:
+    task = Text(corpus=corpus, segment_ends=".\n", segment_places=9)
+    sample = draw(task, 16, 120)
+    ids = task.coupling(sample, "aligned")
+    for place in range(1, 120):
+        assert torch.equal(task.follow_coupling(sample.tokens[:, place], ids[:, :, place - 1]), ids[:, :, place])
+
+
+def test_ids_of_a_token_do_not_tell_what_follows(corpus: str) -> None:
+    """Else a loss with the true IDs would be a cheat."""
+    task = Text(corpus=corpus, segment_ends=".\n")
+    sample = draw(task, 8, 60)
+    changed = sample.tokens.clone()
+    changed[:, 30:] = sample.tokens[:, 30:].flip(1)
+    ids = task.coupling(sample, "aligned")
+    after = task.coupling(type(sample)(**{**vars(sample), "tokens": changed}), "aligned")
+    assert torch.equal(ids[:, :, :30], after[:, :, :30])
+    assert not torch.equal(ids, after)
+
+
+def test_generation_goes_on_with_the_ids_of_its_own_tokens(corpus: str) -> None:
+    task, policy = Text(corpus=corpus, segment_ends=". "), Coupled(max_id=200)
+    model = build_model(
+        TransformerConfig(layers=1, width=32, heads=2), len(task.vocabulary), 0, policy.level_sizes(task), 200
+    )
+    prompt = task.prompt(task.parse("The lamp. The"), budget=40)
+    done = generate(model.eval(), task, policy, prompt)
+    written = type(prompt)(**{**vars(prompt), "tokens": done.tokens})
+    stop = int((done.tokens[0] == task.stop_token).int().argmax()) or done.tokens.shape[1]
+    assert torch.equal(done.ids[..., :stop], task.coupling(written, "aligned")[..., :stop])
+
+
+@pytest.mark.parametrize("policy", [Coupled(max_id=100), Predicted(max_id=100)])
+def test_text_without_segments_has_no_coupling(corpus: str, policy) -> None:
+    with pytest.raises(BadInput, match="text has no known coupling"):
+        policy.check(Text(corpus=corpus), draw(Text(corpus=corpus), 4, 20))
+
+
+RECIPE = """
+title: A few words
+task: {{name: text, corpus: {corpus}, segment_ends: ". "}}
+model: {{name: llama, layers: 1, width: 32, heads: 2}}
+train: {{lengths: 32, steps: 12, batch_size: 4, validate_every: 6, save_every: 6, log_every: 3}}
+evaluate: {{lengths: [8, 32, 128], samples: 256, free_samples: 0}}
+variants:
+  counting: {{ids: sequential}}
+  segments: {{ids: {{name: coupled, max_id: 64}}}}
+  predicted: {{ids: {{name: predicted, max_id: 64}}, model: {{position_head: pointer}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def ran(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "words.yaml").write_text(RECIPE.format(corpus=corpus))
+    assert main(["run", str(folder / "words.yaml"), "--out", str(folder / "out"), "--device", "cpu"]) == 0
+    return folder
+
+
+def test_a_run_on_text_ends_with_losses(ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seed = ran / "out" / "counting" / "seed-0"
+    losses = json.loads((seed / "losses.json").read_text())
+    assert [row["size"] for row in losses if row["by"] == "context"] == [8, 32, 128]
+    assert all(0 < row["nats"] < 7 for row in losses)
+    assert (seed / "losses.safetensors").exists()
+    metrics = [json.loads(line) for line in (seed / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in metrics if "in_distribution_loss" in line] == [6, 12]
+    assert (ran / "out" / "report" / "losses.png").exists()
+    assert "Loss by length" in (ran / "out" / "report" / "report.html").read_text()
+    assert main(["report", str(ran / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "holds to" in printed
+    assert "reach@" not in printed
+
+
+def test_resumed_equals_undisturbed(ran: Path) -> None:
+    """From the checkpoint in the middle."""
+    whole, again = ran / "out" / "counting" / "seed-0", ran / "again" / "counting" / "seed-0"
+    shutil.copytree(whole, again)
+    for gone in ("losses.json", "losses.safetensors", "scores.json", "checkpoints/step-00000012.safetensors"):
+        (again / gone).unlink()
+    assert main(["run", str(ran / "words.yaml"), "--out", str(ran / "again"), "--only", "counting", "--resume"]) == 0
+    for name in ("losses.json", "checkpoints/step-00000012.safetensors"):
+        assert (whole / name).read_bytes() == (again / name).read_bytes()
+
+
+def test_eval_asks_text_at_other_contexts(ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(ran / "out" / "counting")
+    assert main(["eval", run, "--lengths", "16,64", "--device", "cpu", "--encoding", "scaled_rope"]) == 0
+    printed = capsys.readouterr().out
+    assert "64" in printed
+    assert "encoded by scaled_rope" in printed
+    assert main(["eval", run, "--lengths", "90000", "--device", "cpu"]) == 2
+    assert "no document has 90000 tokens of context" in capsys.readouterr().err
+
+
+def test_mistakes_in_a_recipe_are_found_before_training(ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", str(ran / "words.yaml"), "--out", str(ran / "bad"), "--only", "counting"]
+    for flags, message in (
+        (["--evaluate.free_samples", "8"], "set evaluate.free_samples to 0"),
+        (["--evaluate.lengths", "99999"], "no document has 99999 tokens of context"),
+        (["--task.corpus", str(ran)], "is not a prepared corpus"),
+        (["--train.lengths", "1"], "a window must have 2"),
+    ):
+        assert main([*command, *flags]) == 2
+        assert message in capsys.readouterr().err
+    assert not (ran / "bad").exists()
