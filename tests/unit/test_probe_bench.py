@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from longreach.bench import attribution, compare_attribution
+from longreach.bench import Protocol, attribution, compare_attribution
 from longreach.bench.citing import Citation
 from longreach.cli.main import main
 from longreach.errors import BadInput
@@ -90,8 +90,8 @@ def test_tokens_belong_to_the_part_of_the_context_that_they_are_deleted_with(mod
 
 
 def test_every_side_is_judged_on_the_same_targets_by_masks_of_every_kind(model):
-    told = []
-    found = compare_attribution(model, [CONTEXT], "ask", 3, [32, 96], ablations=16, held_out=16, tell=told.append)
+    told, protocol = [], Protocol(query="ask", answer=3, masks=(32, 96), ablations=16, held_out=16)
+    found = compare_attribution(model, [CONTEXT], protocol, told.append)
     assert [row.side for row in found.rows] == [
         "longreach, tokens, 32",
         "longreach, tokens, 96",
@@ -133,8 +133,13 @@ def test_weights_that_are_all_zero_foretell_nothing():
 def test_what_cannot_be_compared_is_refused(model, tmp_path, capsys):
     model.tokenizer.chat_template = None
     with pytest.raises(BadInput, match="no chat template"):
-        compare_attribution(model, [CONTEXT], "ask", 3, [8], ablations=8, held_out=4)
+        compare_attribution(model, [CONTEXT], Protocol(query="ask"))
     (tmp_path / "empty.txt").write_text(" \n")
-    for flags, complaint in ((["--masks", "4"], "--masks"), (["--answer", "0"], "--answer"), ([], "has no words")):
+    for flags, complaint in (
+        (["--masks", "4"], "masks"),
+        (["--answer", "0"], "answer"),
+        (["--keep", "1"], "keep"),
+        ([], "has no words"),
+    ):
         assert main(["bench", "probe", "nowhere", str(tmp_path / "empty.txt"), *flags]) == 2
         assert complaint in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """How fast it is."""
 
-from longreach.bench.attribution import Attribution, Trial, compare_attribution
+from longreach.bench.attribution import Attribution, Protocol, Trial, compare_attribution
 from longreach.bench.comparison import Comparison, Row
 from longreach.bench.decoding import time_decoding
 from longreach.bench.evaluation import time_evaluation, time_grid
@@ -25,6 +25,7 @@ __all__ = [
     "LengthReport",
     "LengthRow",
     "Peak",
+    "Protocol",
     "Row",
     "Side",
     "Stamp",

@@ -30,6 +30,33 @@ _CHOOSING = 4
 """One in so many of our masks chooses the penalty; it counts as spent."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """What every side is asked, and how much each may spend."""
+
+    query: str = "What is this text about?"
+    """Asked of every text."""
+    answer: int = 16
+    """Tokens of the answer, each of them a target."""
+    masks: tuple[int, ...] = (64, 256)
+    """How many ours may spend when it hides tokens; each number is a side."""
+    ablations: int = 64
+    """ContextCite's; ours spends as many when it hides sentences."""
+    held_out: int = 32
+    """Fresh masks of each kind."""
+    keep: float = 0.5
+    """The probability with which ours keeps a token or a sentence: ContextCite's own, so that sides hide as much."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("answer", 1), ("ablations", 8), ("held_out", 4)):
+            if getattr(self, name) < least:
+                raise BadInput(f"{name.replace('_', '-')} must be at least {least}, got {getattr(self, name)}")
+        if not self.masks or min(self.masks) < 8:
+            raise BadInput(f"masks must be at least 8, got {','.join(map(str, self.masks))}")
+        if not 0 < self.keep < 1:
+            raise BadInput(f"keep must be between 0 and 1, got {self.keep:g}")
+
+
 @dataclass(frozen=True)
 class Trial:
     """One side on one text."""
@@ -99,26 +126,22 @@ class Attribution:
 def compare_attribution(
     model: HuggingFace,
     contexts: Sequence[str],
-    query: str,
-    answer_tokens: int,
-    budgets: Sequence[int],
-    ablations: int,
-    held_out: int,
+    protocol: Protocol,
     tell: Callable[[Trial], None] = lambda trial: None,
 ) -> Attribution:
-    """Every side on every text, in turns.  `budgets`: how many masks ours may spend on tokens."""
+    """Every side on every text, in turns."""
     trials: list[Trial] = []
     for number, context in enumerate(contexts):
-        for trial in _one_text(model, number, context, query, answer_tokens, budgets, ablations, held_out):
+        for trial in _one_text(model, number, context, protocol):
             trials.append(trial)
             tell(trial)
     return Attribution(
         tuple(trials),
         (
-            "side: what is hidden or deleted, and how many masks; ours hide keys and leave positions as they are, "
-            f"and 1 in {_CHOOSING} of our masks chooses the penalty; ContextCite has its defaults",
-            f"LDS: rank correlation on {held_out} fresh masks of each kind, median over targets; 0 for weights that "
-            "are all 0; targets that a side could not treat are left out for all",
+            "side: what is hidden or deleted, and how many masks; ours hide keys and leave positions as they are, keep "
+            f"{protocol.keep:g}, and 1 in {_CHOOSING} of our masks chooses the penalty; ContextCite has its defaults",
+            f"LDS: rank correlation on {protocol.held_out} fresh masks of each kind, median over targets; 0 for "
+            "weights that are all 0; targets that a side could not treat are left out for all",
         ),
     )
 
@@ -131,26 +154,19 @@ class _Found:
     tokens: int
 
 
-def _one_text(
-    model: HuggingFace,
-    number: int,
-    context: str,
-    query: str,
-    answer_tokens: int,
-    budgets: Sequence[int],
-    ablations: int,
-    held_out: int,
-) -> Iterator[Trial]:
+def _one_text(model: HuggingFace, number: int, context: str, protocol: Protocol) -> Iterator[Trial]:
+    ablations, held_out = protocol.ablations, protocol.held_out
     citations = {
-        name: Citation(model, context, query, source, answer_tokens, ablations) for name, source in SOURCES.items()
+        name: Citation(model, context, protocol.query, source, protocol.answer, ablations)
+        for name, source in SOURCES.items()
     }
-    case = _Case(model, citations["sentences"].tokens, citations["sentences"].targets)
+    case = _Case(model, citations["sentences"].tokens, citations["sentences"].targets, ProbeConfig(keep=protocol.keep))
     if not torch.equal(case.tokens, citations["words"].tokens.to(model.device)):
         raise BadInput(f"text {number + 1} is not the same when ContextCite puts it together from sentences and words")
     groups = {name: citation.group_of_token() for name, citation in citations.items()}
     within = groups["sentences"] >= 0
     groups["tokens"] = torch.where(within, within.cumsum(0) - 1, -1)
-    found = [case.ours("tokens", budget, groups["tokens"]) for budget in budgets]
+    found = [case.ours("tokens", budget, groups["tokens"]) for budget in protocol.masks]
     found.append(case.ours("sentences", ablations, groups["sentences"]))
     for name, citation in citations.items():
         weights, seconds, tokens = case.timed(citation.fit)
@@ -171,8 +187,11 @@ def _one_text(
 class _Case:
     """A text with its answer, and what is spent on it."""
 
-    def __init__(self, model: HuggingFace, tokens: Int[Tensor, "t"], targets: Int[Tensor, "n"]) -> None:
+    def __init__(
+        self, model: HuggingFace, tokens: Int[Tensor, "t"], targets: Int[Tensor, "n"], masks: ProbeConfig
+    ) -> None:
         self.model, self.tokens, self.targets = model, tokens.to(model.device), targets.to(model.device)
+        self.masks = masks
 
     def timed(self, work: Callable[[], Any]) -> tuple[Any, float, int]:
         """What it gives, the seconds it took, and the tokens that it put through the model."""
@@ -196,9 +215,9 @@ class _Case:
         self, purpose: str, count: int, group: Int[Tensor, "t"]
     ) -> tuple[Bool[Tensor, "m s"], Float[Tensor, "m n"]]:
         """Masks that hide groups of tokens of the context: which groups are kept, and what becomes of the targets."""
-        kept = draw_masks(ProbeConfig(), f"bench/{purpose}", count, int(group.max()) + 1)
+        kept = draw_masks(self.masks, f"bench/{purpose}", count, int(group.max()) + 1)
         outcomes = masked_log_probabilities(
-            self.model, self.tokens, self.targets, _on_tokens(kept, group), ProbeConfig().window, silent
+            self.model, self.tokens, self.targets, _on_tokens(kept, group), self.masks.window, silent
         )
         return kept, outcomes.cpu()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from rich.table import Table
 
-from longreach.bench import Attribution, Trial, compare_attribution, machine_name
+from longreach.bench import Attribution, Protocol, Trial, compare_attribution, machine_name
 from longreach.bench.attribution import KINDS
 from longreach.bench.citing import load_context_cite
 from longreach.cli.console import out, say
@@ -37,6 +37,7 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--masks", default="64,256", help="how many masks ours may spend (default: 64,256)")
     parser.add_argument("--ablations", type=int, default=64, help="those of ContextCite (default: 64, as there)")
     parser.add_argument("--held-out", type=int, default=32, help="fresh masks of each kind (default: 32)")
+    parser.add_argument("--keep", type=float, default=0.5, help="share that ours keeps (default: 0.5, as ContextCite)")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of the model (default: fp32)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--out", type=Path, help="write the figures to this .json file")
@@ -45,20 +46,19 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    for flag, least in (("words", 1), ("answer", 1), ("ablations", 8), ("held_out", 4)):
-        if getattr(args, flag) < least:
-            raise BadInput(f"--{flag.replace('_', '-')} must be at least {least}, got {getattr(args, flag)}")
-    parts = args.masks.split(",")
-    if not all(part.isdecimal() and int(part) >= 8 for part in parts):
-        raise BadInput(f"--masks must be whole numbers of at least 8, such as 64,256, got {args.masks!r}")
+    if args.words < 1:
+        raise BadInput(f"--words must be at least 1, got {args.words}")
+    budgets = args.masks.split(",")
+    if not all(budget.isdecimal() for budget in budgets):
+        raise BadInput(f"--masks must be whole numbers, such as 64,256, got {args.masks!r}")
+    given = {name: getattr(args, name) for name in ("query", "answer", "ablations", "held_out", "keep")}
+    protocol = Protocol(masks=tuple(map(int, budgets)), **given)
     contexts = [_context(path, args.words) for path in args.texts]
     load_context_cite()  # complains before a model is loaded
     device = choose_device(args.device)
     model = load_hugging_face(args.model, device, args.precision)
-    found = compare_attribution(
-        model, contexts, args.query, args.answer, [int(part) for part in parts], args.ablations, args.held_out, _tell
-    )
-    flags = ("words", "query", "answer", "masks", "ablations", "held_out", "precision")
+    found = compare_attribution(model, contexts, protocol, _tell)
+    flags = ("words", "query", "answer", "masks", "ablations", "held_out", "keep", "precision")
     words = [word for flag in flags for word in (f"--{flag.replace('_', '-')}", str(getattr(args, flag)))]
     names = [Path(args.model).name, *(path.name for path in args.texts)]
     facts = {
