@@ -15,7 +15,7 @@ from transformers import (
 
 from longreach.api import RecurrentConfig, ScaledSoftmaxConfig, TransformerConfig, build_model
 from longreach.errors import BadInput
-from longreach.probe import HuggingFace, OwnModel, ProbeConfig, probe
+from longreach.probe import HuggingFace, OwnModel, Passage, ProbeConfig, probe
 from longreach.probe.masks import masked_log_probabilities, seen_by
 from longreach.probe.progress import silent
 from longreach.probe.retention import retained_log_probabilities
@@ -127,7 +127,7 @@ def test_results_do_not_depend_on_the_memory_at_hand():
     small, large = _hugging_face("llama"), _hugging_face("llama")
     small.memory = 1
     config = ProbeConfig(masks=24, held_out=8, largest_k=4)
-    one, other = (probe(some, "", ("",) * SIZE, tokens, targets, config) for some in (small, large))
+    one, other = (probe(some, Passage("", tokens, ("",) * SIZE), targets, config) for some in (small, large))
     torch.testing.assert_close(one.weights, other.weights, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(one.loss_at, other.loss_at, rtol=1e-4, atol=1e-4)
 

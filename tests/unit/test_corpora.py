@@ -85,13 +85,16 @@ def test_a_tokenizer_of_words_without_an_end_is_refused_and_with_one_keeps_its_n
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    words = ["nothing", "stop", *(f"w{number}" for number in range(70_000))]
-    backend = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="nothing"))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(tmp_path / "endless")
+    def save(folder, count, **special):
+        numbers = {word: number for number, word in enumerate(["nothing", "stop", *map("w{}".format, range(count))])}
+        backend = Tokenizer(models.WordLevel(numbers, unk_token="nothing"))
+        backend.pre_tokenizer = pre_tokenizers.Whitespace()
+        PreTrainedTokenizerFast(tokenizer_object=backend, **special).save_pretrained(folder)
+
+    save(tmp_path / "endless", 9)
     with pytest.raises(BadInput, match="no end token"):
         from_hugging_face(str(tmp_path / "endless"))
-    PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="stop").save_pretrained(tmp_path / "words")
+    save(tmp_path / "words", 70_000, eos_token="stop")
     (tmp_path / "text.txt").write_text("w5 w69999 what")
     config = PrepareConfig(tokenizer=str(tmp_path / "words"), valid=0.0, test=0.0)
     corpus = prepare([str(tmp_path / "text.txt")], tmp_path / "out", config)
@@ -133,6 +136,16 @@ def _cut(path):
         ("meta.json", _cut, "meta.json is damaged"),
         ("meta.json", lambda path: path.write_text("{}"), "meta.json is damaged"),
         ("meta.json", lambda path: path.write_text(path.read_text().replace('"schema": 1', '"schema": 9')), "schema 9"),
+        (
+            "meta.json",
+            lambda path: path.write_text(path.read_text().replace('"documents": ', '"documents": "x", "d": ')),
+            "damaged",
+        ),
+        (
+            "meta.json",
+            lambda path: path.write_text(path.read_text().replace('"bpe",\n "vocab', '"wpe",\n "vocab')),
+            "'wpe'",
+        ),
         ("train.bin", _cut, "which is not"),
         ("train.bin", lambda path: path.unlink(), "split train is damaged"),
         ("valid.starts.npy", _cut, "split valid is damaged"),

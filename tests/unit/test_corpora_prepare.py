@@ -10,6 +10,7 @@ import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -109,6 +110,28 @@ def test_a_document_that_memory_might_not_hold_is_refused(tmp_path, monkeypatch)
         texts_of(tmp_path / "a.txt")
     with pytest.raises(BadInput, match="has a document of 101 bytes"):
         texts_of(write_jsonl(tmp_path / "a.jsonl", ["x" * 101]))
+
+
+def test_a_dataset_is_streamed_and_only_as_far_as_needed(monkeypatch):
+    taken = []
+
+    def load_dataset(*arguments, **settings):
+        assert arguments == ("allenai/c4", "en")
+        assert settings == {"split": "train", "streaming": True}
+        for text in stories(1000):
+            taken.append(text)
+            yield {"text": text}
+        raise ConnectionError("gone")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    assert texts_of("hf:allenai/c4:en", limit=3) == taken == stories(3)
+    with pytest.raises(BadInput, match="row 1 has no text in a field 'body'; it has text"):
+        texts_of("hf:allenai/c4:en", field="body")
+    with pytest.raises(RunFailed, match="broke off after 1000 rows"):
+        texts_of("hf:allenai/c4:en")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(BadInput, match="needs the datasets package"):
+        texts_of("hf:allenai/c4:en")
 
 
 @pytest.mark.parametrize(
@@ -257,6 +280,7 @@ def test_a_killed_preparation_goes_on_and_ends_with_the_same_bytes(lines, undist
     killed = subprocess.run([sys.executable, "-c", KILLED, str(lines), str(out)], capture_output=True, check=False)
     assert killed.returncode == -9, killed.stderr
     assert len(list((out / ".work").glob("shard-*.npz"))) == 3
+    (out / ".meta.json.1.part").write_text("{")  # as a kill while it is written would leave it
     prepare([str(lines)], out, BPE, resume=True)
     assert contents(out) == undisturbed
 
@@ -306,6 +330,13 @@ def test_a_damaged_shard_is_named(tmp_path, monkeypatch):
     prepare([str(lines)], out, SMALL, resume=True).check()
 
 
+def test_a_start_that_made_nothing_does_not_stand_in_the_way(lines, tmp_path, undisturbed):
+    with pytest.raises(BadInput, match="at least 258"):
+        prepare([str(lines)], tmp_path / "out", replace(BPE, vocabulary=100))
+    prepare([str(lines)], tmp_path / "out", BPE)
+    assert contents(tmp_path / "out") == undisturbed
+
+
 def test_a_folder_of_something_else_is_not_touched(lines, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     for resume in (False, True):
@@ -332,7 +363,8 @@ def _peak(source: Path, out: Path) -> int:
     return peak
 
 
-def test_ten_times_the_text_takes_no_more_memory(tmp_path):
+def test_ten_times_the_text_takes_no_more_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda number: None)  # which takes longest, and no memory
     texts = [f"{number} " + "round and round it goes. " * 800 for number in range(300)]
     short, long = (write_jsonl(tmp_path / f"{count}.jsonl", texts[:count]) for count in (30, 300))
     _peak(short, tmp_path / "warm")

@@ -40,6 +40,12 @@ def test_k_by_weights_counts_both_signs_and_names_the_tokens():
     assert found.span.tolist() == [2, 3, 0]
 
 
+def test_weights_within_three_standard_errors_do_not_count():
+    noisy = replace(probed(), noise=torch.tensor([0.6, 0.4, 0.0]))
+    assert noisy.k_weights.tolist() == [1, 0, 0]
+    assert noisy.k_participation.tolist() == [1, 0, 0]
+
+
 def test_k_that_suffices_must_go_on_sufficing():
     # the second prediction is fine with nothing by luck and bad with one token; the third ends too high
     assert probed().k_sufficient.tolist() == [1, 2, -1]
@@ -50,8 +56,9 @@ def test_participation_of_equal_weights_is_their_number():
     assert even.k_participation.tolist() == [1.0, 4.0, 0.0]
 
 
-def test_files_give_it_back(tmp_path):
-    found = probed()
+@pytest.mark.parametrize("noise", [None, torch.tensor([0.1, 0.2, 0.3])])
+def test_files_give_it_back(tmp_path, noise):
+    found = replace(probed(), noise=noise)
     found.save(tmp_path / "deep" / "folder")
     again = Probed.load(tmp_path / "deep" / "folder")
     for field in fields(Probed):

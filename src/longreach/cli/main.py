@@ -26,6 +26,7 @@ _VERBS = (
     "bench",
     "theory",
     "diagnose",
+    "probe",
     "text",
 )
 """Each is a file beside this one."""

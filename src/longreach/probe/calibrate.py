@@ -15,6 +15,7 @@ from longreach.errors import BadInput
 from longreach.probe.language_model import LanguageModel
 from longreach.probe.masks import always_seen
 from longreach.probe.measure import probe
+from longreach.probe.passage import Passage
 from longreach.probe.result import Probed
 from longreach.probe.settings import Method, ProbeConfig
 from longreach.seeding import stream
@@ -58,12 +59,12 @@ def calibrate(
     trials = [replace(config, method="masks", masks=budget) for budget in budgets]
     others: tuple[Method, ...] = ("leave_one_out", "gradient", "elimination")
     trials += [replace(config, method=method) for method in others]
-    return [_trial(model, task, texts, trial) for trial in trials]
+    return [_trial(model, texts, trial) for trial in trials]
 
 
 @dataclass(frozen=True)
 class _Text:
-    tokens: Int[Tensor, "t"]
+    passage: Passage
     targets: Int[Tensor, "n"]
     needed: Bool[Tensor, "n t"]
 
@@ -83,16 +84,14 @@ def _texts(model: LanguageModel, task: Task, length: int, samples: int, window: 
         needed = depends[row, targets, : len(tokens)] & ~always_seen(targets, len(tokens), window)
         targets, needed = targets[needed.any(1)], needed[needed.any(1)]
         if len(targets):
-            texts.append(_Text(tokens, targets, needed))
+            passage = Passage(task.name, tokens, tuple(task.words(tokens.tolist())))
+            texts.append(_Text(passage, targets, needed))
     return texts
 
 
-def _trial(model: LanguageModel, task: Task, texts: Sequence[_Text], config: ProbeConfig) -> Calibration:
-    found = [
-        probe(model, task.name, tuple(task.words(text.tokens.tolist())), text.tokens, text.targets, config)
-        for text in texts
-    ]
-    named = [result.weights.abs() > config.tau for result in found]
+def _trial(model: LanguageModel, texts: Sequence[_Text], config: ProbeConfig) -> Calibration:
+    found = [probe(model, text.passage, text.targets, config) for text in texts]
+    named = [result.clear_weights.abs() > config.tau for result in found]
     needed = [text.needed for text in texts]
     hits = sum(int((one & other).sum()) for one, other in zip(named, needed, strict=True))
     sufficient = torch.cat([result.k_sufficient for result in found])

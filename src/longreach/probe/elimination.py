@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.probe.language_model import LanguageModel
-from longreach.probe.progress import Progress
+from longreach.probe.progress import Progress, silent
 from longreach.probe.retention import retained_log_probabilities
 
 
@@ -34,7 +34,7 @@ def eliminate(
     for row, target in enumerate(targets):
 
         def log_p(kept: Bool[Tensor, "m t"], target: Tensor = target) -> Float[Tensor, "m"]:
-            return retained_log_probabilities(model, tokens, target.expand(len(kept)), kept, window, progress)
+            return retained_log_probabilities(model, tokens, target.expand(len(kept)), kept, window, silent)
 
         enough = full[row] - eps
         left = index[~always[row] & (index < target)]
@@ -53,6 +53,7 @@ def eliminate(
                 losses = reached - log_p(without)
         if len(left):
             weights[row, left] = losses
+        progress(1)
     return weights
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.probe.language_model import LanguageModel, check_hiding
+from longreach.probe.passage import Passage
 
 _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -56,8 +57,8 @@ class HuggingFace(LanguageModel):
             logits_to_keep=at,
         ).logits
 
-    def read(self, text: str, chat: bool = False) -> tuple[Int[Tensor, "t"], tuple[str, ...]]:
-        """The tokens of a text and what each of them stands for; `chat` makes the text a user's message."""
+    def read(self, title: str, text: str, chat: bool = False) -> Passage:
+        """The whole text in tokens; `chat` makes it a user's message."""
         if self.tokenizer is None:
             raise BadInput(f"{self.name} has no tokenizer")
         if chat:
@@ -65,10 +66,13 @@ class HuggingFace(LanguageModel):
                 raise BadInput(f"{self.name} has no chat template: leave out --chat")
             message = [{"role": "user", "content": text}]
             text = self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-        coded = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=not chat)
-        names = self.tokenizer.convert_ids_to_tokens(coded["input_ids"])
-        pieces = [text[start:stop] or name for (start, stop), name in zip(coded["offset_mapping"], names, strict=True)]
-        return torch.tensor(coded["input_ids"], dtype=torch.long), tuple(pieces)
+        coded = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, verbose=False)
+        tokens, spans = list(coded["input_ids"]), list(coded["offset_mapping"])
+        opened = [] if chat else self.tokenizer("", verbose=False)["input_ids"][:1]  # templates write their own
+        tokens, spans = opened + tokens, [(0, 0)] * len(opened) + spans
+        names = self.tokenizer.convert_ids_to_tokens(tokens)
+        pieces = tuple(text[start:stop] or name for (start, stop), name in zip(spans, names, strict=True))
+        return Passage(title, torch.tensor(tokens, dtype=torch.long), pieces, len(opened))
 
 
 def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", memory: int = 1 << 30) -> HuggingFace:
@@ -84,9 +88,15 @@ def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", m
         where, options = str(path.parent), {"gguf_file": path.name}
     else:
         where, options = name, {}
+    bars = transformers.utils.logging
+    before = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
         model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=_PRECISIONS[precision], **options)
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise BadInput(f"cannot load {name} as a causal language model: {error}") from error
+    finally:
+        if before:
+            bars.enable_progress_bar()
     return HuggingFace(model.to(device), path.name if path.exists() else name, tokenizer, memory)

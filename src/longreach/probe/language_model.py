@@ -109,7 +109,8 @@ def check_hiding(model: LanguageModel) -> None:
     before, after = model.log_probabilities(both, watched, seen)
     if not torch.allclose(before, after, rtol=0, atol=1e-4):
         raise BadInput(f"{model.name}: tokens that a mask hides still change what it predicts: it cannot be probed")
-    if torch.allclose(*model.log_probabilities(both, watched), rtol=0, atol=1e-4):
+    one_way, other_way = model.log_probabilities(both, watched)
+    if torch.allclose(one_way, other_way, rtol=0, atol=1e-4):
         raise BadInput(f"{model.name}: its predictions do not depend on earlier tokens")
     short = (~hidden).nonzero()[:, 0]
     places = (short[:, None] == watched).nonzero()[:, 0]

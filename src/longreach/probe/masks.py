@@ -46,7 +46,7 @@ def masked_log_probabilities(
     positions = torch.arange(len(tokens), device=tokens.device)[None]
     rows = model.rows(len(tokens), len(targets))
     found = []
-    for some in kept.to(tokens.device).split(rows):
+    for some in torch.split(kept.to(tokens.device), rows):
         keep = seen_by(some, positions, window)
         found.append(model.log_probabilities(tokens.expand(len(some), -1), targets, keep))
         progress(len(some))

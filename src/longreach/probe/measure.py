@@ -13,8 +13,9 @@ from longreach.probe.gradient import gradient_times_input
 from longreach.probe.language_model import LanguageModel, Work
 from longreach.probe.leave_one_out import leave_one_out
 from longreach.probe.masks import always_seen, draw_masks, masked_log_probabilities
+from longreach.probe.passage import Passage
 from longreach.probe.progress import Progress, silent
-from longreach.probe.regression import choose_by_held_out
+from longreach.probe.regression import choose_by_held_out, standard_error
 from longreach.probe.result import Cost, Probed
 from longreach.probe.settings import ProbeConfig
 from longreach.probe.sufficiency import loss_by_size, tried_sizes
@@ -22,16 +23,14 @@ from longreach.probe.sufficiency import loss_by_size, tried_sizes
 
 def probe(
     model: LanguageModel,
-    title: str,
-    pieces: tuple[str, ...],
-    tokens: Int[Tensor, "t"],
+    text: Passage,
     targets: Int[Tensor, "n"],
     config: ProbeConfig,
     progress: Progress = silent,
 ) -> Probed:
     """Measure how much the prediction of each target rests on each token before it."""
-    _check(model, tokens, targets)
-    tokens, targets = tokens.to(model.device), targets.to(model.device)
+    _check(model, text.tokens, targets)
+    tokens, targets = text.tokens.to(model.device), targets.to(model.device)
     started, model.work = time.perf_counter(), Work()
     always = always_seen(targets, len(tokens), config.window)
     full, entropy = model.full_context(tokens, targets)
@@ -39,15 +38,17 @@ def probe(
     truth = masked_log_probabilities(model, tokens, targets, fresh, config.window, progress)
     checking, model.work = model.work.tokens, Work()
     choosing = config.held_out // 2  # the other half of the held-out masks judges what was chosen
-    weights = _weights(model, tokens, targets, always, full, (fresh[:choosing], truth[:choosing]), config, progress)
+    weights, noise = _weights(
+        model, tokens, targets, always, full, (fresh[:choosing], truth[:choosing]), config, progress
+    )
     measuring, model.work = model.work, Work()
     sizes = tried_sizes(config.largest_k)
     losses = loss_by_size(model, tokens, targets, weights, always, sizes, config.window, progress)
     checking += model.work.tokens
     return Probed(
-        title=title,
+        title=text.title,
         model=model.name,
-        pieces=pieces,
+        pieces=text.pieces,
         tokens=tokens.cpu(),
         targets=targets.cpu(),
         loss=-full.cpu(),
@@ -58,6 +59,7 @@ def probe(
         loss_at=losses.cpu(),
         faithfulness=faithfulness(weights, fresh[choosing:], truth[choosing:]).float().cpu(),
         settings=config,
+        noise=None if noise is None else noise.cpu(),
         cost=Cost(
             forwards=measuring.forwards,
             backwards=len(targets) if config.method == "gradient" else 0,
@@ -68,11 +70,12 @@ def probe(
     )
 
 
-def total_sequences(config: ProbeConfig, tokens: int, targets: int) -> int | None:
-    """How many sequences a probe will report as computed; None where that depends on what it finds."""
-    checks = config.held_out + targets * len(tried_sizes(config.largest_k))
-    of_method = {"masks": config.masks, "leave_one_out": tokens - 2, "gradient": targets}
-    return checks + of_method[config.method] if config.method in of_method else None
+def total_steps(config: ProbeConfig, targets: Int[Tensor, "n"]) -> int:
+    """What a probe will have told its progress in the end."""
+    checks = config.held_out + len(targets) * len(tried_sizes(config.largest_k))
+    hidden = int(targets.max()) - 2
+    steps = {"masks": config.masks, "gradient": len(targets), "leave_one_out": hidden}
+    return checks + steps.get(config.method, hidden + len(targets))
 
 
 def _weights(
@@ -84,19 +87,21 @@ def _weights(
     held_out: tuple[Bool[Tensor, "h t"], Float[Tensor, "h n"]],
     config: ProbeConfig,
     progress: Progress,
-) -> Float[Tensor, "n t"]:
+) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n"] | None]:
+    """And their standard errors, where they are estimates."""
     index = torch.arange(len(tokens), device=tokens.device)
     free = ~always & (index < targets[:, None])
     if config.method == "masks":
         kept = draw_masks(config, "masks", config.masks, len(tokens)).to(tokens.device)
         outcomes = masked_log_probabilities(model, tokens, targets, kept, config.window, progress)
-        return choose_by_held_out(kept, outcomes, *held_out, free.T).T
+        weights = choose_by_held_out(kept, outcomes, *held_out, free.T)
+        return weights.T, standard_error(weights, kept, outcomes, *held_out)
     if config.method == "gradient":
-        return gradient_times_input(model, tokens, targets, progress) * free
+        return gradient_times_input(model, tokens, targets, progress) * free, None
     losses = leave_one_out(model, tokens, targets, full, config.window, progress) * free
     if config.method == "leave_one_out":
-        return losses
-    return eliminate(model, tokens, targets, full, losses, always, config.eps, config.window, progress)
+        return losses, None
+    return eliminate(model, tokens, targets, full, losses, always, config.eps, config.window, progress), None
 
 
 def _check(model: LanguageModel, tokens: Int[Tensor, "t"], targets: Int[Tensor, "n"]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 Progress = Callable[[int], None]
-"""Called with the number of sequences just computed."""
+"""Called with the number of steps just done: sequences, or whole targets where each takes many."""
 
 
 def silent(done: int) -> None:

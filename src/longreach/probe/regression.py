@@ -4,6 +4,7 @@ Minimises |y - a - X w|^2 / 2m + penalty |w|_1 for every outcome.  All share X, 
 step of accelerated proximal gradient descent is one matrix product for all of them.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -66,12 +67,24 @@ def choose_by_held_out(
     silencing = (gram.outcomes.abs() * allowed).amax(0)
     weights = torch.zeros_like(gram.outcomes)
     best, least = weights, torch.full_like(silencing, torch.inf)
-    for share in torch.logspace(0, torch.tensor(_SMALLEST).log10().item(), _PENALTIES).tolist():
+    for share in torch.logspace(0, math.log10(_SMALLEST), _PENALTIES).tolist():
         weights = lasso(gram, share * silencing, allowed, weights)
         error = _error(weights, kept, outcomes, held_out, true)
         best = torch.where(error < least, weights, best)
         least = torch.minimum(error, least)
     return best
+
+
+def standard_error(
+    weights: Float[Tensor, "t n"],
+    kept: Bool[Tensor, "m t"],
+    outcomes: Float[Tensor, "m n"],
+    held_out: Bool[Tensor, "h t"],
+    true: Float[Tensor, "h n"],
+) -> Float[Tensor, "n"]:
+    """Roughly, of an outcome's weights: what they leave unexplained on held-out masks, averaged over the others."""
+    spread = kept.float().var(0, correction=0).mean()
+    return (_error(weights, kept, outcomes, held_out, true) / (len(kept) * spread)).sqrt()
 
 
 def _error(

@@ -67,18 +67,25 @@ class Probed:
     """Rank correlation of predicted and true log-probabilities on fresh masks (LDS); NaN where it has none."""
     settings: ProbeConfig
     cost: Cost
+    noise: Float[Tensor, "n"] | None = None
+    """The standard error of a target's weights, in nats; None where they were not estimated from random masks."""
+
+    @cached_property
+    def clear_weights(self) -> Float[Tensor, "n t"]:
+        """The weights, with 0 for those that noise may have made: up to three standard errors."""
+        return self.weights if self.noise is None else self.weights * (self.weights.abs() > 3 * self.noise[:, None])
 
     @cached_property
     def influential(self) -> tuple[Int[Tensor, "_"], ...]:
-        """For each target the tokens whose weight is beyond tau, the largest first."""
-        size = self.weights.abs()
+        """For each target the tokens whose clear weight is beyond tau, the largest first."""
+        size = self.clear_weights.abs()
         order = size.argsort(dim=1, descending=True, stable=True)
         return tuple(row[: int(k)] for row, k in zip(order, self.k_weights, strict=True))
 
     @cached_property
     def k_weights(self) -> Int[Tensor, "n"]:
-        """How many tokens have a weight beyond tau."""
-        return (self.weights.abs() > self.settings.tau).sum(1)
+        """How many tokens have a clear weight beyond tau."""
+        return (self.clear_weights.abs() > self.settings.tau).sum(1)
 
     @cached_property
     def k_sufficient(self) -> Int[Tensor, "n"]:
@@ -90,15 +97,15 @@ class Probed:
 
     @cached_property
     def k_participation(self) -> Float[Tensor, "n"]:
-        """(sum |w|)^2 / sum w^2: k for k equal weights, 0 where there are none."""
-        squares = self.weights.square().sum(1)
-        return torch.where(squares > 0, self.weights.abs().sum(1).square() / squares.clamp(min=1e-30), 0.0)
+        """(sum |w|)^2 / sum w^2 of the clear weights: k for k equal ones, 0 where there are none."""
+        squares = self.clear_weights.square().sum(1)
+        return torch.where(squares > 0, self.clear_weights.abs().sum(1).square() / squares.clamp(min=1e-30), 0.0)
 
     @cached_property
     def span(self) -> Int[Tensor, "n"]:
         """The distance from a target to its farthest influential token; 0 where there is none."""
         distance = self.targets[:, None] - torch.arange(len(self.tokens))
-        return distance.masked_fill(self.weights.abs() <= self.settings.tau, 0).amax(1)
+        return distance.masked_fill(self.clear_weights.abs() <= self.settings.tau, 0).amax(1)
 
     def save(self, folder: Path) -> None:
         """Two files, neither of which can execute code; the record comes last: a folder that has one is complete."""

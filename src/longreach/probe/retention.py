@@ -32,7 +32,7 @@ def retained_log_probabilities(
     found = torch.empty(len(targets), device=tokens.device)
     sizes = present.sum(1)
     # rows of like size together need little padding
-    for some in sizes.argsort().split(model.rows(int(sizes.max()), 1)):
+    for some in torch.split(sizes.argsort(), model.rows(int(sizes.max()), 1)):
         found[some] = _one_batch(model, tokens, [index[row] for row in present[some]], kept[some], window)
         progress(len(some))
     return found

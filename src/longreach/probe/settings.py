@@ -21,7 +21,7 @@ class ProbeConfig:
     """Random masks for the regression."""
     held_out: int = 64
     """Further masks of the same kind: they choose the penalty (one half) and tell the faithfulness (the other)."""
-    keep: float = 0.5
+    keep: float = 0.8
     """The probability with which a mask keeps a token; for masks of the kind `range`, the smallest one."""
     mask_kind: MaskKind = "fixed"
     """How masks are drawn."""

@@ -45,9 +45,13 @@ class PrepareConfig:
     def shares(self) -> Shares:
         return Shares(self.valid, self.test)
 
+    @property
+    def text_field(self) -> str:
+        return self.field or "text"
+
     def settled(self) -> "PrepareConfig":
         """With the defaults written out."""
         if self.tokenizer != "bpe":
-            return replace(self, field=self.field or "text")
+            return replace(self, field=self.text_field)
         sample = self.sample_bytes or 1 << 26
-        return replace(self, field=self.field or "text", vocabulary=self.vocabulary or 4096, sample_bytes=sample)
+        return replace(self, field=self.text_field, vocabulary=self.vocabulary or 4096, sample_bytes=sample)

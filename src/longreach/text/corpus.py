@@ -23,6 +23,8 @@ from longreach.text.tokenizer import Bytes, Tokenizer
 
 SplitName = Literal["train", "valid", "test"]
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
+KINDS = ("bytes", "bpe", "hf")
+"""Of tokenizers."""
 SCHEMA = 1
 _CHECKED_AT_ONCE = 1 << 22
 """Tokens, or bytes, that a check holds in memory."""
@@ -40,6 +42,11 @@ class SplitMeta:
     sha256: str
     """Of the tokens' file."""
     starts_sha256: str
+
+    def __post_init__(self) -> None:
+        for name in ("documents", "tokens", "bytes"):
+            if not isinstance(getattr(self, name), int):
+                raise TypeError(f"{name} is not a number: {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +187,9 @@ def split_files(folder: Path, name: SplitName) -> tuple[Path, Path]:
 
 
 def load_tokenizer(kind: str, end: int, folder: Path) -> Tokenizer:
+    """As `Tokenizer.save` left it; `kind` and `end` are the tokenizer's own."""
+    if kind not in KINDS:
+        raise BadInput(f"unknown kind of tokenizer {kind!r}; known: {', '.join(KINDS)}")
     return Bytes() if kind == "bytes" else load_subwords(kind, end, folder)
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longreach.errors import BadInput
+from longreach.errors import BadInput, RunFailed
 from longreach.text.fetch import fetched_texts
 from longreach.text.tokenizer import utf8
 
@@ -188,7 +188,11 @@ def _hugging_face(name: str, field: str) -> Iterator[Piece]:
         rows = load_dataset(dataset, configuration or None, split="train", streaming=True)
     except (OSError, ValueError) as error:  # not found, no network, no such configuration
         raise BadInput(f"cannot open {name}: {str(error).strip().splitlines()[0]}") from error
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row.get(field), str):
-            raise BadInput(f"{name}, row {number} has no text in a field {field!r}; it has {', '.join(row)}")
-        yield row[field], 0
+    number = 0
+    try:
+        for number, row in enumerate(rows, start=1):
+            if not isinstance(row.get(field), str):
+                raise BadInput(f"{name}, row {number} has no text in a field {field!r}; it has {', '.join(row)}")
+            yield row[field], 0
+    except OSError as error:
+        raise RunFailed(f"{name} broke off after {number} rows ({error}): --resume goes on") from error

@@ -13,7 +13,7 @@ from longreach.text.corpus import SPLITS, SplitMeta, SplitName, sha256_of, split
 from longreach.text.shards import EncodedShard
 
 
-def pack(shards: Sequence[Path], folder: Path, tell: Callable[[int], None]) -> dict[SplitName, SplitMeta]:
+def pack_shards(shards: Sequence[Path], folder: Path, tell: Callable[[int], None]) -> dict[SplitName, SplitMeta]:
     """Set the shards' documents one after the other; `tell` is given the bytes of each shard that is done."""
     documents = dict.fromkeys(SPLITS, 0)
     for path in shards:

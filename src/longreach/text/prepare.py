@@ -13,7 +13,7 @@ from longreach.text.config import PrepareConfig
 from longreach.text.corpus import SCHEMA, Corpus, Meta, load_tokenizer, sha256_of
 from longreach.text.documents import Document, Source, find_source, read_documents
 from longreach.text.encoding import encode_all
-from longreach.text.pack import pack
+from longreach.text.pack import pack_shards
 from longreach.text.sample import draw_sample
 from longreach.text.shards import EncodedShard, Shard, make_shards, shard_path
 from longreach.text.subwords import from_hugging_face, train_bpe
@@ -41,7 +41,7 @@ def prepare(
         raise BadInput("name a text to prepare")
     if config.field is not None and not any(source.has_fields for source in found):
         raise BadInput(f"field {config.field!r} concerns JSONL, Parquet and datasets, and there are text files only")
-    if next(read_documents(found, config.settled().field or "", 1), None) is None:
+    if next(read_documents(found, config.text_field, 1), None) is None:
         raise BadInput(f"no text in {', '.join(sources)}")
     job = _Job(found, Path(out), config.settled(), phase)
     if job.begin(resume):
@@ -76,13 +76,18 @@ class _Job:
         """False if there is nothing left to do."""
         if self.out.exists() and not self.out.is_dir():
             raise BadInput(f"{self.out} is not a folder")
-        if self.out.is_dir() and any(self.out.iterdir()):
+        if not self._untouched:
             if not resume:
                 raise BadInput(f"{self.out} is not empty: add --resume to go on with it, or choose another folder")
             return self._go_on()
-        self.work.mkdir(parents=True)
+        self.work.mkdir(parents=True, exist_ok=True)
         write_atomically(self.work / "plan.json", json.dumps(self.plan).encode())
         return True
+
+    @property
+    def _untouched(self) -> bool:
+        """Nothing there but perhaps a plan, from a start that failed before it had made anything."""
+        return not self.out.exists() or {path.name for path in self.out.rglob("*")} <= {".work", "plan.json"}
 
     def _go_on(self) -> bool:
         if (self.out / "meta.json").exists():
@@ -95,6 +100,8 @@ class _Job:
         except (OSError, ValueError) as error:
             raise BadInput(f"{self.out} is not a preparation that could go on") from error
         self._compare(earlier, self.plan)
+        for cut_off in self.out.glob(".*.part"):
+            cut_off.unlink()
         return True
 
     def _compare(self, earlier: dict[str, Any], now: dict[str, Any]) -> None:
@@ -110,7 +117,8 @@ class _Job:
         if not note.exists():
             tokenizer = self._new_tokenizer()
             folder = self.out / "tokenizer"
-            folder.mkdir(exist_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)  # what a kill may have left
+            folder.mkdir()
             tokenizer.save(folder)
             write_atomically(note, json.dumps([tokenizer.kind, tokenizer.end]).encode())
 
@@ -145,7 +153,7 @@ class _Job:
             done += size
             report(done, "")
 
-        splits = pack(shards, self.out, tell)
+        splits = pack_shards(shards, self.out, tell)
         if not splits["train"].documents:
             raise BadInput(f"no document for training in {self._names}{self._few}")
         tokenizer = self.tokenizer
@@ -166,9 +174,8 @@ class _Job:
         """As they are read, those who watch are told."""
         total = 0 if any(not source.files for source in self.sources) else sum(source.size for source in self.sources)
         report = self.phase(title, total)
-        for number, document in enumerate(
-            read_documents(self.sources, self.config.field or "text", self.config.documents)
-        ):
+        documents = read_documents(self.sources, self.config.text_field, self.config.documents)
+        for number, document in enumerate(documents):
             report(document.read, f"{number + 1} documents")
             yield document
         if total:

@@ -95,7 +95,7 @@ def from_hugging_face(name: str) -> Subwords:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
-        raise BadInput("a Hugging Face tokenizer needs transformers: pip install transformers") from error
+        raise BadInput("a Hugging Face tokenizer needs transformers: pip install 'longreach[hf]'") from error
     try:
         found: Any = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError) as error:

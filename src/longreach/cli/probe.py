@@ -1,0 +1,136 @@
+"""`longreach probe MODEL TEXT`: which earlier tokens do a language model's predictions depend on?"""
+
+import argparse
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import get_args
+
+from longreach.cli.console import say
+from longreach.cli.probe_reading import open_model, open_texts
+from longreach.cli.probe_tables import print_calibration, print_shown, print_summary, summary
+from longreach.cli.progress import watch
+from longreach.config import build
+from longreach.errors import BadInput
+from longreach.probe import LanguageModel, MaskKind, Method, Passage, ProbeConfig, Probed, calibrate, probe, total_steps
+
+_BUDGETS = (32, 64, 128, 256, 512)
+_FOR_TEXTS = ("length", "passages", "targets", "chat", "split", "show", "out", "method", "masks")
+"""Flags that mean nothing to --calibrate."""
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "probe",
+        help="which earlier tokens a model's predictions depend on",
+        description="Hides earlier tokens and watches what becomes of each prediction.  Prints how many tokens "
+        "predictions depend on, and how faithful that account is.",
+    )
+    parser.add_argument("model", help="a model of Hugging Face by folder or name, a .gguf file, or a run folder")
+    parser.add_argument("text", nargs="?", help="a text file, - for standard input, or a prepared corpus")
+    parser.add_argument("--method", choices=get_args(Method), help="what gives the weights (default: masks)")
+    parser.add_argument("--masks", type=int, help=f"random masks for the regression (default: {ProbeConfig.masks})")
+    parser.add_argument("--held-out", type=int, help=f"further ones that judge it (default: {ProbeConfig.held_out})")
+    parser.add_argument("--keep", type=float, help=f"probability to keep a token (default: {ProbeConfig.keep})")
+    parser.add_argument("--mask-kind", choices=get_args(MaskKind), help=f"(default: {ProbeConfig.mask_kind})")
+    parser.add_argument("--window", type=int, help="tokens that each token always sees, itself among them (default: 1)")
+    parser.add_argument("--tau", type=float, help=f"nats from which a token counts (default: {ProbeConfig.tau})")
+    parser.add_argument("--eps", type=float, help=f"nats of loss that do not count (default: {ProbeConfig.eps})")
+    parser.add_argument("--largest-k", type=int, help=f"most tokens retained (default: {ProbeConfig.largest_k})")
+    parser.add_argument("--seed", type=int, help="of the masks (default: 0)")
+    parser.add_argument("--length", type=int, help="tokens of a passage (default: 256)")
+    parser.add_argument("--passages", type=int, help="passages, spread over the text (default: 1)")
+    parser.add_argument("--targets", nargs="+", metavar="WHICH", help="all, last N or every N (default: all)")
+    parser.add_argument("--split", choices=["train", "valid", "test"], help="of a prepared corpus (default: test)")
+    parser.add_argument("--chat", action="store_true", default=None, help="put the text to a chat model as a message")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="(default: fp32)")
+    parser.add_argument("--memory", type=float, default=1.0, help="GiB that a batch may take (default: 1)")
+    parser.add_argument("--show", type=int, metavar="N", help="name the influential tokens of the last N targets")
+    parser.add_argument("--out", type=Path, help="save what was found in this folder")
+    parser.add_argument(
+        "--calibrate",
+        nargs="?",
+        const=16,
+        type=int,
+        metavar="SAMPLES",
+        help="instead of a text: samples of the run's own task, where it is known what answers depend on (default: 16)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, and no progress")
+    parser.set_defaults(verb=run, takes_settings=False)
+
+
+def run(args: argparse.Namespace, settings: list[str]) -> int:
+    names = [field.name for field in fields(ProbeConfig)]
+    config = build(ProbeConfig, {name: getattr(args, name) for name in names if getattr(args, name) is not None})
+    _check(args)
+    which, number = _targets(args.targets or ["all"])
+    opened = open_model(args.model, args.device, args.precision, args.memory)
+    if args.calibrate is not None:
+        task, length = opened.task()
+        rows = calibrate(opened.model, task, length, args.calibrate, config, _BUDGETS)
+        if args.json:
+            print(json.dumps([asdict(row) for row in rows]))
+        else:
+            print_calibration(rows, f"{opened.model.name}: {task.name} at length {length}")
+        return 0
+    found = []
+    for number_of_text, text in enumerate(open_texts(opened, args)):
+        found.append(_probe_one(opened.model, text, which, number, config, args.json))
+        if args.out is not None:
+            found[-1].save(args.out / f"passage-{number_of_text}")
+    if args.json:
+        print(json.dumps(summary(found)))
+        return 0
+    print_summary(found)
+    if args.show:
+        print_shown(found[-1], args.show)
+    return 0
+
+
+def _probe_one(
+    model: LanguageModel, text: Passage, which: str, number: int, config: ProbeConfig, quiet: bool
+) -> Probed:
+    targets = text.targets(which, number, config.window)
+    with watch(say, quiet) as observer:
+        report = observer.phase(f"probe {text.title}", total_steps(config, targets))
+        done = 0
+
+        def progress(more: int) -> None:
+            nonlocal done
+            done += more
+            report(done, "")
+            if observer.should_stop():
+                raise KeyboardInterrupt
+
+        return probe(model, text, targets, config, progress)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.calibrate is None and args.text is None:
+        raise BadInput("TEXT is missing: a file, - or a prepared corpus; or --calibrate")
+    if args.text not in (None, "-") and not Path(args.text).exists():  # before a model is loaded in vain
+        raise BadInput(f"there is no file {args.text}")
+    if args.calibrate is not None:
+        if args.text is not None:
+            raise BadInput("--calibrate draws samples of the run's task: leave out TEXT")
+        for flag in _FOR_TEXTS:
+            if getattr(args, flag) is not None:
+                raise BadInput(f"--{flag} does not go with --calibrate")
+    if args.method not in (None, "masks") and args.masks is not None:
+        raise BadInput(f"--masks concerns the method masks, not {args.method}")
+    for flag in ("length", "passages", "show", "calibrate"):
+        if getattr(args, flag) is not None and getattr(args, flag) < 1:
+            raise BadInput(f"--{flag} must be at least 1, got {getattr(args, flag)}")
+    if args.memory <= 0:
+        raise BadInput(f"--memory must be positive, got {args.memory}")
+    if args.json and args.show is not None:
+        raise BadInput("--show concerns the table, not --json")
+
+
+def _targets(words: list[str]) -> tuple[str, int]:
+    if words == ["all"]:
+        return "all", 1
+    if len(words) == 2 and words[0] in ("last", "every") and words[1].isdecimal() and int(words[1]) > 0:
+        return words[0], int(words[1])
+    raise BadInput(f"--targets must be all, last N or every N, got {' '.join(words)!r}")

@@ -1,0 +1,98 @@
+"""Models and texts that `longreach probe` names."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from longreach.cli.console import say
+from longreach.errors import BadInput
+from longreach.probe import HuggingFace, LanguageModel, OwnModel, Passage, load_hugging_face
+from longreach.runs import RunConfig, RunFolder, choose_device, load_model
+from longreach.tasks import Task
+from longreach.text import Corpus, SplitName
+from longreach.train import legal_lengths
+
+_LENGTH = 256
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model, and the configuration of its run where it is one of ours."""
+
+    model: LanguageModel
+    config: RunConfig | None = None
+
+    def task(self) -> tuple[Task, int]:
+        """What a run was trained to do, and the longest length at which it was."""
+        if self.config is None:
+            raise BadInput(f"{self.model.name} is not a run folder: it has no task to calibrate the probe on")
+        return self.config.task, legal_lengths(self.config.task, self.config.train.lengths)[-1]
+
+    def read(self, title: str, text: str, chat: bool) -> Passage:
+        if isinstance(self.model, HuggingFace):
+            return self.model.read(title, text, chat)
+        if chat or self.config is None:
+            raise BadInput(f"{self.model.name} has no chat template: leave out --chat")
+        tokens = self.config.task.parse(text)
+        return Passage(title, torch.tensor(tokens), tuple(self.config.task.words(tokens)))
+
+
+def open_model(name: str, device: str, precision: str, memory: float) -> Opened:
+    device, room = choose_device(device), int(memory * 2**30)
+    if not (Path(name) / "config.yaml").is_file():
+        return Opened(load_hugging_face(name, device, precision, room))
+    if precision != "fp32":
+        raise BadInput(f"{name} is a run folder, which is probed in fp32: leave out --precision")
+    config, model = load_model(RunFolder(Path(name)), device)
+    length = legal_lengths(config.task, config.train.lengths)[-1]
+    some = config.task.prompt(list(range(config.task.max_tokens(length))), 0)
+    if config.ids.supplier(config.task) != "count" or config.ids.level_sizes(config.task) != (0,):
+        raise BadInput(f"{name} was trained with ids {config.ids.name}: only IDs that count tokens can be probed")
+    counting = torch.arange(some.tokens.shape[1])
+    if not torch.equal(config.ids.assign(config.task, some)[0, 0], counting):
+        raise BadInput(f"{name} was trained with ids {config.ids.name}, which do not count 0, 1, 2, ...")
+    return Opened(OwnModel(model, Path(name).name, room), config)
+
+
+def open_texts(opened: Opened, args: argparse.Namespace) -> Iterator[Passage]:
+    """Passages to probe."""
+    length, count = args.length or _LENGTH, args.passages or 1
+    if args.text != "-" and Path(args.text).is_dir():
+        yield from _of_corpus(opened, Corpus.open(args.text), args.split or "test", length, count)
+        return
+    if args.split is not None:
+        raise BadInput(f"--split concerns a prepared corpus, and {args.text} is none")
+    title = "standard input" if args.text == "-" else Path(args.text).name
+    whole = opened.read(title, _read(args.text), bool(args.chat))
+    if args.chat and (count > 1 or len(whole.tokens) > length):
+        raise BadInput(f"a chat is probed whole: it has {len(whole.tokens)} tokens, so say --length and no --passages")
+    yield from whole.cut(length, count)
+
+
+def _of_corpus(opened: Opened, corpus: Corpus, split: SplitName, length: int, count: int) -> Iterator[Passage]:
+    """The beginnings of documents, spread over the split."""
+    documents = corpus.split(split)
+    if count > documents.documents:
+        raise BadInput(f"{corpus.folder}: split {split} has {documents.documents} documents, not {count}")
+    for passage in range(count):
+        number = passage * documents.documents // count
+        text = corpus.tokenizer.decode(documents.document(number)[:-1].tolist())
+        try:
+            yield opened.read(f"{corpus.folder.name}, {split} document {number}", text, False).cut(length, 1)[0]
+        except BadInput as error:
+            say.print(f"left out: {error}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _read(text: str) -> str:
+    if text == "-":
+        return sys.stdin.read()
+    try:
+        return Path(text).read_text()
+    except OSError as error:
+        raise BadInput(f"cannot read {text}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{text} is not text in UTF-8") from error
