@@ -13,7 +13,7 @@ from torch import Tensor
 FROM = 1024
 """Tokens from which it is used: it tunes itself for minutes at every new size, and shorter scores fit into memory."""
 _HEAD_SIZES = (16, 32, 64, 128, 256)
-_PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
+_PRECISIONS = (torch.float32, torch.bfloat16)
 """Thresholds are searched in fp32: for fp64 that is not enough."""
 
 
