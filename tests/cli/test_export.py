@@ -1,11 +1,13 @@
 """`longreach export`: a run as a folder that Hugging Face reads."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
+from corpora import stories, write_jsonl
 from helpers import TINY, execute_in
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from longreach.api import (
     Coupled,
@@ -22,6 +24,8 @@ from longreach.api import (
 )
 from longreach.cli.main import main
 from longreach.runs import Observer, load_model
+from longreach.tasks import Text
+from longreach.text import PrepareConfig, prepare
 
 SIZE = {"layers": 1, "width": 16, "heads": 2}
 MODELS = {
@@ -60,6 +64,23 @@ def test_what_is_written_computes_the_same(runs, name, kind, tmp_path, capsys):
     with torch.no_grad():
         found = theirs.eval()(tokens).logits
         torch.testing.assert_close(found, ours.all_logits(tokens, torch.arange(5)[None, None]), rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_of_text_comes_with_its_tokenizer(tmp_path, capsys):
+    texts = write_jsonl(tmp_path / "stories.jsonl", stories(30))
+    prepare([str(texts)], tmp_path / "corpus", PrepareConfig(tokenizer="bpe", vocabulary=300, valid=0.2, test=0.2))
+    task = Text(corpus=str(tmp_path / "corpus"))
+    config = _config("llama")
+    evaluate = replace(config.evaluate, lengths=Lengths((8,)), free_samples=0)
+    train = replace(config.train, lengths=Span(16, 16))
+    run = execute_in(tmp_path / "run", replace(config, task=task, train=train, evaluate=evaluate))
+    assert main(["export", str(run.path), str(tmp_path / "exported")]) == 0
+    capsys.readouterr()
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "exported")
+    story = stories(3)[2]
+    assert theirs(story)["input_ids"] == task.opened.tokenizer.encode(story)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "exported")
+    assert model.config.eos_token_id == theirs.eos_token_id
 
 
 def _refused(capsys, *arguments):

@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from longreach.api import EvalConfig, Induction, Lengths, RunConfig, Sequential, Span, TrainConfig
 from longreach.cli.main import main
 from longreach.probe import Probed
+from longreach.tasks import Text
 from longreach.text import PrepareConfig, prepare
 
 TEXT = """The miller kept a grey cat and a brown dog. The cat slept on the flour sacks, and the dog slept on the
@@ -75,6 +76,17 @@ def test_a_run_is_probed_on_tokens_of_its_task(trained, tmp_path, capsys):
     assert main(["probe", str(trained), str(tmp_path / "prompt"), *FAST, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["model"], told["predictions"]) == ("induction (fp32)", 3)
+
+
+def test_a_run_on_text_is_probed_with_its_own_tokenizer(corpus, tmp_path, capsys):
+    train = TrainConfig(lengths=Span(32, 32), steps=2, batch_size=4, save_every=2)
+    test = EvalConfig(lengths=Lengths.parse("32"), samples=4, free_samples=0)
+    config = RunConfig(task=Text(corpus=corpus), ids=Sequential(), model=TINY, train=train, evaluate=test)
+    run = execute_in(tmp_path / "run", config).path
+    command = ["probe", str(run), corpus, *FAST, "--length", "24", "--targets", "last", "3"]
+    assert main([*command, "--out", str(tmp_path / "found"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["predictions"] == 3
+    assert len("".join(Probed.load(tmp_path / "found" / "passage-0").pieces).encode()) == 24
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ def test_where_it_serves(monkeypatch):
     assert not adasplash.serves(queries(1023, 32), 1.5)
     assert not adasplash.serves(queries(1024, 24), 1.5)
     assert not adasplash.serves(queries(1024, 32), 2.0)
+    assert adasplash.serves(queries(1024, 32).bfloat16(), 1.5)
+    assert not adasplash.serves(queries(1024, 32).double(), 1.5)
     assert not adasplash.serves(torch.empty(1, 1, 1024, 32), 1.5)
     here["there"] = False
     assert not adasplash.serves(queries(1024, 32), 1.5)

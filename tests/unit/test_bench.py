@@ -26,7 +26,8 @@ from longreach.bench import (
     update_headline,
 )
 from longreach.bench.flops import forward_flops, training_flops
-from longreach.bench.lengths import Figures, LengthRow
+from longreach.bench.lengths import Figures, LengthReport, LengthRow
+from longreach.bench.machine import MEMORY_ON_GPU
 from longreach.bench.train import new_model, our_step, training_data
 from longreach.cli.main import main
 from longreach.errors import BadInput
@@ -269,6 +270,18 @@ def test_headlines_replace_rows_of_the_same_name_and_device(tmp_path):
     path.write_text("{")
     with pytest.raises(BadInput, match="not valid JSON"):
         update_headline(path, [])
+
+
+def test_on_a_gpu_headlines_tell_the_memory_of_the_longest_length():
+    def row(side, length, gibibytes):
+        return LengthRow(side, length, Figures(10.0, 9.0, 11.0, 1.0, gibibytes << 30, 0.1))
+
+    rows = (row("training", 12, 1), row("training", 24, 2), row("hf training", 24, 3))
+    found = LengthReport("length x", rows, "done", MEMORY_ON_GPU, Peak(1e3, "given"))
+    assert [(row.name, row.ours, row.theirs, row.unit, row.ratio) for row in headline_rows(found, STAMP)] == [
+        ("length x: training of 24 tokens", 10, 10, "tokens/s", 1),
+        ("length x: training of 24 tokens, memory", 2, 3, "GiB", 1.5),
+    ]
 
 
 SIDES = {

@@ -41,7 +41,7 @@ def test_methods_are_measured_against_what_the_task_needs():
         ("masks", 64), ("masks", 192), ("leave_one_out", None), ("gradient", None), ("elimination", None)
     ]  # fmt: skip
     exact = by_name["leave_one_out", None]
-    assert (exact.precision, exact.recall) == (1.0, 1.0)
+    assert (exact.precision, exact.recall, exact.ranked) == (1.0, 1.0, 1.0)
     assert exact.k_weights == exact.k_needed == exact.k_sufficient
     assert by_name["elimination", None].recall == 1.0
     assert by_name["masks", 192].recall >= by_name["masks", 64].recall > 0.5

@@ -82,7 +82,7 @@ def test_a_parity_is_hidden_from_random_masks_and_not_from_elimination():
         return 4 * (1 - 2 * seen[..., 4]) * (1 - 2 * seen[..., 11]) * (1 - 2 * seen[..., 18]) * -1
 
     assert set(_probe(parity, method="elimination").influential[0].tolist()) == {4, 11, 18}
-    assert _probe(parity, method="masks", keep=0.5).weights.abs().max() < 1.5
+    assert _probe(parity, method="masks", keep=0.5).k_weights.tolist() == [0]
     assert set(_probe(parity, method="masks", keep=0.9).influential[0].tolist()) >= {4, 11, 18}
 
 

@@ -22,7 +22,7 @@ from longreach.config import build, to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import make_card
 from longreach.runs import check, runs_together
-from longreach.train import Hooks, PrimeConfig, TrainingStream, build_optimizer, legal_lengths, train
+from longreach.train import Hooks, PrimeConfig, TrainingStream, build_optimizer, legal_lengths, loop, train
 from longreach.train.optimizer import clip_each, learning_rate
 from longreach.train.step import Stepper
 
@@ -118,6 +118,19 @@ def test_a_loss_that_is_not_finite_stops_before_anything_is_saved():
 
 def _finite(model):
     return all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+@pytest.mark.parametrize("start", [0, 4])
+def test_a_gpu_logs_the_loss_of_the_very_step(monkeypatch, start):
+    """There losses are read in passing: neither checkpoints in between nor where a run goes on may shift them."""
+    monkeypatch.setattr(loop, "Stepper", lambda *_, **__: lambda step: torch.tensor([[step + 1.0, 0.0, 0.0, 1.0]]))
+    task, config = ParityScratchpad(), replace(SHORT, steps=14, log_every=5, save_every=3)
+    model = build_model(TINY, len(task.vocabulary), 0)
+    data = TrainingStream(task, Sequential(), (3,), 4, 0, "cuda")
+    logged = []
+    hooks = _hooks(log=lambda step, values: logged.append((step, values["loss"])))
+    train(model, build_optimizer(config.optimizer, model), data, config, hooks, start_step=start)
+    assert logged == [(5, 5.0), (10, 10.0), (14, 14.0)]
 
 
 def test_asking_to_stop_saves_and_ends():

@@ -24,7 +24,7 @@ class EntmaxConfig(ScaledSoftmaxConfig):
     """Keys with scores far below the best have no weight at all (Peters et al., ACL 2019).
 
     Scores grow as in `scaled_softmax`; `asentmax` lets the growth depend on the state too.  Exact, with exact
-    gradients, through the `entmax` package; on a GPU, from 1,024 tokens on, by `adasplash` where that is installed.
+    gradients, through the `entmax` package; on a GPU, from 1,024 tokens on, nearly so by `adasplash`, if installed.
     """
 
     paper = "Peters et al., ACL 2019; Martins and Astudillo, ICML 2016"

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from longreach.bench.comparison import Comparison, Row
 from longreach.bench.lengths import EVALUATION, TRAINING, Figures, LengthReport
+from longreach.bench.machine import MEMORY_ON_GPU
 from longreach.errors import BadInput
 from longreach.files import write_atomically
 
@@ -43,7 +44,8 @@ class HeadlineRow:
 
 
 def headline_rows(found: Comparison | LengthReport, stamp: Stamp) -> list[HeadlineRow]:
-    """A row for each rival, or one for ours alone; by length, one for each kind of work at its longest length."""
+    """A row for each rival, or one for ours alone; by length, for each kind of work, one at its longest length,
+    and on a GPU one about its memory."""
     if isinstance(found, LengthReport):
         return list(_of_lengths(found, stamp))
     ours, *rivals = found.rows
@@ -60,7 +62,22 @@ def _of_lengths(found: LengthReport, stamp: Stamp) -> Iterator[HeadlineRow]:
             continue
         ours, theirs = measured[side, longest], measured.get((f"hf {side}", longest))
         ratio = None if theirs is None else ours.tokens_per_second / theirs.tokens_per_second
-        yield _row(f"{found.name}: {side} of {longest} tokens", ours, theirs, ratio, stamp)
+        speed = _row(f"{found.name}: {side} of {longest} tokens", ours, theirs, ratio, stamp)
+        yield speed
+        if found.memory == MEMORY_ON_GPU:
+            yield _memory(speed, ours.memory, None if theirs is None else theirs.memory)
+
+
+def _memory(speed: HeadlineRow, ours: int, theirs: int | None) -> HeadlineRow:
+    """Beside a row about speed: how much memory it took, and how many times as much theirs."""
+    return replace(
+        speed,
+        name=f"{speed.name}, memory",
+        ours=ours / 2**30,
+        theirs=None if theirs is None else theirs / 2**30,
+        unit="GiB",
+        ratio=None if theirs is None else theirs / ours,
+    )
 
 
 def _row(

@@ -8,6 +8,7 @@ from longreach.cli.console import out
 from longreach.errors import BadInput
 from longreach.hf import to_huggingface
 from longreach.runs import RunFolder, load_model
+from longreach.tasks import Text
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -15,7 +16,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "export",
         help="write a trained model for Hugging Face",
         description="Write the model of a finished run so that AutoModelForCausalLM.from_pretrained reads it.  The "
-        "task's words stand beside it in vocabulary.json.",
+        "task's words stand beside it in vocabulary.json, and a text's tokenizer in files of its own.",
     )
     parser.add_argument("run", type=Path, help="a run folder")
     parser.add_argument("folder", type=Path, help="where to; must not exist, or be empty")
@@ -39,5 +40,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     theirs = to_huggingface(model, args.longest, config.task.stop_token)
     theirs.save_pretrained(args.folder)
     (args.folder / "vocabulary.json").write_text(json.dumps(config.task.vocabulary))
+    if isinstance(config.task, Text):
+        config.task.opened.tokenizer.save(args.folder)
     out.print(f"{args.folder}: {type(theirs).__name__}, {theirs.num_parameters():,} parameters", highlight=False)
     return 0

@@ -13,7 +13,7 @@ from longreach.errors import BadInput
 from longreach.probe import HuggingFace, LanguageModel, OwnModel, Passage, load_hugging_face
 from longreach.runs import RunConfig, RunFolder, choose_device, load_model
 from longreach.seeding import stream
-from longreach.tasks import Task
+from longreach.tasks import Task, Text
 from longreach.text import Corpus, SplitName
 from longreach.train import legal_lengths
 
@@ -38,8 +38,10 @@ class Opened:
             return self.model.read(title, text, chat)
         if chat or self.config is None:
             raise BadInput(f"{self.model.name} has no chat template: leave out --chat")
-        tokens = self.config.task.parse(text)
-        return Passage(title, torch.tensor(tokens), tuple(self.config.task.words(tokens)))
+        task = self.config.task
+        tokens = task.parse(text)
+        pieces = task.opened.tokenizer.pieces(tokens) if isinstance(task, Text) else task.words(tokens)
+        return Passage(title, torch.tensor(tokens), tuple(pieces))
 
 
 def open_model(name: str, device: str, precision: str, memory: float) -> Opened:

@@ -38,6 +38,8 @@ class Calibration:
     """Of the tokens named, the share that the task needs; NaN where none is named."""
     recall: float
     """Of the tokens that the task needs, the share named."""
+    ranked: float
+    """Of the so many tokens of the largest weights as the task needs, the share that it needs: whatever tau is."""
     k_needed: float
     """Tokens that the task needs, besides those always seen: the mean over answers, and so the following."""
     k_weights: float
@@ -101,6 +103,7 @@ def _trial(model: LanguageModel, texts: Sequence[_Text], config: ProbeConfig) ->
         answers=sum(len(text.targets) for text in texts),
         precision=_share(hits, sum(int(one.sum()) for one in named)),
         recall=_share(hits, sum(int(one.sum()) for one in needed)),
+        ranked=_share(sum(map(_ranked, found, needed)), sum(int(one.sum()) for one in needed)),
         k_needed=torch.cat([one.sum(1) for one in needed]).double().mean().item(),
         k_weights=torch.cat([result.k_weights for result in found]).double().mean().item(),
         k_sufficient=sufficient[sufficient >= 0].double().mean().item(),
@@ -108,6 +111,12 @@ def _trial(model: LanguageModel, texts: Sequence[_Text], config: ProbeConfig) ->
         faithfulness=_mean_faithfulness(found),
         tokens=sum(result.cost.tokens for result in found) / len(found),
     )
+
+
+def _ranked(found: Probed, needed: Bool[Tensor, "n t"]) -> int:
+    order = found.weights.abs().argsort(dim=1, descending=True, stable=True)
+    first = torch.arange(order.shape[1]) < needed.sum(1, keepdim=True)
+    return int((needed.gather(1, order) & first).sum())
 
 
 def _share(part: int, whole: int) -> float:

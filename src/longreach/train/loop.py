@@ -102,9 +102,7 @@ def train(
     common; their hooks agree on when to stop.
     """
     every = [hooks] if isinstance(hooks, Hooks) else list(hooks)
-    device_type = torch.device(data.device).type
-    # reading a loss waits for the device: on a GPU it is done only when a line is written anyway
-    read_every = 1 if device_type == "cpu" else config.log_every
+    on_cpu = torch.device(data.device).type == "cpu"
     unread: list[torch.Tensor] = []
     latest: list[list[float]] = []
     alive = dict(enumerate(every))
@@ -129,12 +127,14 @@ def train(
         done = step + 1
         last = done == config.steps
         stop = every[0].should_stop()
+        logging = done % config.log_every == 0 or last
         saving = done % config.save_every == 0 or last or stop
-        if len(unread) >= read_every or saving:
+        # reading losses waits for the device: a GPU is asked only where something is written anyway
+        if on_cpu or logging or saving:
             read = torch.stack(unread).tolist()
             _drop_spoilt(alive, read, first_step=done - len(read) + 1)
             latest, unread = read[-1], []
-        if done % config.log_every == 0 or last:
+        if logging:
             seconds = time.perf_counter() - logged_at
             rate = (done - logged_step) * config.batch_size / seconds
             for number, one in alive.items():
