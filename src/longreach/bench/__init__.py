@@ -1,12 +1,15 @@
 """How fast it is."""
 
-from longreach.bench.attribution import Attribution, Protocol, Trial, compare_attribution
+from longreach.bench.attributed import Attribution, Trial
+from longreach.bench.attribution import compare_attribution
 from longreach.bench.comparison import Comparison, Row
 from longreach.bench.decoding import time_decoding
 from longreach.bench.evaluation import time_evaluation, time_grid
+from longreach.bench.every_target import compare_every_target
 from longreach.bench.headline import HEADLINE, HeadlineRow, Stamp, headline_rows, update_headline
 from longreach.bench.lengths import LengthReport, LengthRow, time_lengths
 from longreach.bench.machine import Peak, machine_name, measure_peak, on_gpu
+from longreach.bench.protocols import EveryTarget, Protocol
 from longreach.bench.rivals import DECODING, TRAINING
 from longreach.bench.stack import time_stack
 from longreach.bench.tasks import TaskSpeed, measured_speeds, time_tasks
@@ -21,6 +24,7 @@ __all__ = [
     "Attribution",
     "Comparison",
     "Effort",
+    "EveryTarget",
     "HeadlineRow",
     "LengthReport",
     "LengthRow",
@@ -34,6 +38,7 @@ __all__ = [
     "Trial",
     "Workload",
     "compare_attribution",
+    "compare_every_target",
     "headline_rows",
     "machine_name",
     "measure_peak",

@@ -24,29 +24,20 @@ SOURCES = {"sentences": "sentence", "words": "word"}
 
 
 class Citation:
-    """One context and the model's own answer to a question about it, as ContextCite puts them together."""
+    """A context and what follows it, as ContextCite puts them together."""
 
-    def __init__(self, model: HuggingFace, context: str, query: str, source: str, answer_tokens: int, ablations: int):
-        package = load_context_cite()
-        if not getattr(model.tokenizer, "chat_template", None):
-            raise BadInput(f"{model.name} has no chat template, which ContextCite needs")
-        self._citer: Any = package.ContextCiter(
-            model.model,
-            model.tokenizer,
-            context,
-            query,
-            source_type=source,
-            generate_kwargs={"max_new_tokens": answer_tokens, "do_sample": False},
-            num_ablations=ablations,
-        )
-        self._tokenizer, self._context = model.tokenizer, context
-        prompt, self._prompt = self._citer._get_prompt_ids(return_prompt=True)
-        answer = self._citer._response_ids  # here it generates
-        self.tokens = torch.tensor([*prompt, *answer])
-        self.targets = torch.arange(len(prompt), len(self.tokens))
+    tokens: Int[Tensor, "t"]
+    targets: Int[Tensor, "n"]
+    """The tokens of the response."""
+    _citer: Any
+    _context: str
+    _start: int
+    """Where the context begins, in characters."""
+    _spans: list[tuple[int, int]]
+    """The characters of each token, as far as the context goes."""
 
     def fit(self) -> Float[Tensor, "n s"]:
-        """The weight of each source for each token of the answer: its ablations, made at the first call, and a
+        """The weight of each source for each token of the response: its ablations, made at the first call, and a
         regression for each.  NaN where its solver refuses."""
         rows = []
         with _quiet():
@@ -59,7 +50,7 @@ class Citation:
         return torch.tensor(np.stack(rows), dtype=torch.float32)
 
     def deleted(self, count: int) -> tuple[Bool[Tensor, "m s"], Float[Tensor, "m n"]]:
-        """Fresh ablations of its own kind: which sources were kept, and the log-odds of each token of the answer."""
+        """Fresh ablations of its own kind: which sources were kept, and the log-odds of each token of the response."""
         citer = self._citer
         with _quiet():
             masks, odds = importlib.import_module("context_cite.utils").get_masks_and_logit_probs(
@@ -78,17 +69,40 @@ class Citation:
     def group_of_token(self) -> Int[Tensor, "t"]:
         """The number of the source that each token belongs to, -1 for those outside the context.  What separates two
         sources goes with the second, for it is deleted with it."""
-        start = self._prompt.index(self._context)
         ends, place = [], 0
         for part in self._citer.sources:
             place = self._context.index(part, place) + len(part)
-            ends.append(start + place)
-        spans = self._tokenizer(self._prompt, add_special_tokens=False, return_offsets_mapping=True)
+            ends.append(self._start + place)
         found = torch.full((len(self.tokens),), -1)
-        for number, (first, last) in enumerate(spans["offset_mapping"]):
-            if start < last <= ends[-1] and first >= start - 1:  # a space before the context may share its first token
+        for number, (first, last) in enumerate(self._spans):
+            # a space before the context may share its first token
+            if self._start < last <= ends[-1] and first >= self._start - 1:
                 found[number] = next(source for source, end in enumerate(ends) if last <= end)
         return found
+
+
+class AnswerCitation(Citation):
+    """The model's own answer to a question about a context: what the package is made for."""
+
+    def __init__(self, model: HuggingFace, context: str, query: str, source: str, answer_tokens: int, ablations: int):
+        package = load_context_cite()
+        if not getattr(model.tokenizer, "chat_template", None):
+            raise BadInput(f"{model.name} has no chat template, which ContextCite needs")
+        self._citer = package.ContextCiter(
+            model.model,
+            model.tokenizer,
+            context,
+            query,
+            source_type=source,
+            generate_kwargs={"max_new_tokens": answer_tokens, "do_sample": False},
+            num_ablations=ablations,
+        )
+        ids, prompt = self._citer._get_prompt_ids(return_prompt=True)
+        answer = self._citer._response_ids  # here it generates
+        self.tokens = torch.tensor([*ids, *answer])
+        self.targets = torch.arange(len(ids), len(self.tokens))
+        self._context, self._start = context, prompt.index(context)
+        self._spans = model.tokenizer(prompt, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
 
 
 @contextmanager

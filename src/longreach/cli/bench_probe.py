@@ -1,23 +1,36 @@
-"""`longreach bench probe`: tracing an answer back to its context, ours beside ContextCite's."""
+"""`longreach bench probe`: tracing an answer, or every token, back to its context, ours beside ContextCite's."""
 
 import argparse
 import json
 import shlex
+from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import date
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.table import Table
 
-from longreach.bench import Attribution, Protocol, Trial, compare_attribution, machine_name
-from longreach.bench.attribution import KINDS
+from longreach.bench import (
+    Attribution,
+    EveryTarget,
+    Protocol,
+    Trial,
+    compare_attribution,
+    compare_every_target,
+    machine_name,
+)
 from longreach.bench.citing import load_context_cite
 from longreach.cli.console import out, say
 from longreach.errors import BadInput
 from longreach.files import write_atomically
 from longreach.probe import load_hugging_face
 from longreach.runs import choose_device, commit_of_this_code
+
+_ONLY_ANSWER, _ONLY_TEXT = ("query", "answer"), ("sample", "sources")
+"""Flags that mean something for one choice of --targets alone."""
 
 
 def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -31,10 +44,25 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--against", choices=["context-cite"], default="context-cite", help="whom to measure beside ours"
     )
-    parser.add_argument("--words", type=int, default=100, help="words of a context (default: 100)")
-    parser.add_argument("--query", default="What is this text about?", help="asked of every text")
-    parser.add_argument("--answer", type=int, default=16, metavar="TOKENS", help="length of the answer (default: 16)")
-    parser.add_argument("--masks", default="64,256", help="how many masks ours may spend (default: 64,256)")
+    parser.add_argument("--words", type=int, default=100, help="words of a text (default: 100)")
+    parser.add_argument(
+        "--targets",
+        nargs="+",
+        default=["answer"],
+        metavar="WHICH",
+        help="answer: the tokens of the model's answer to a question; all, or every N: the tokens of the text itself, "
+        "each with the text before it as its context (default: answer)",
+    )
+    parser.add_argument("--query", help=f"asked of every text (default: {Protocol.query})")
+    parser.add_argument("--answer", type=int, metavar="TOKENS", help=f"length of it (default: {Protocol.answer})")
+    parser.add_argument(
+        "--sample",
+        type=int,
+        help="targets of each text that ContextCite is asked about, and all sides are judged on "
+        f"(default: {EveryTarget.sample})",
+    )
+    parser.add_argument("--sources", help="what ContextCite cuts texts into (default: words,sentences)")
+    parser.add_argument("--masks", help="how many masks ours may spend (default: 64,256; of texts 64,128,256,512)")
     parser.add_argument("--ablations", type=int, default=64, help="those of ContextCite (default: 64, as there)")
     parser.add_argument("--held-out", type=int, default=32, help="fresh masks of each kind (default: 32)")
     parser.add_argument("--keep", type=float, default=0.5, help="share that ours keeps (default: 0.5, as ContextCite)")
@@ -48,22 +76,21 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.words < 1:
         raise BadInput(f"--words must be at least 1, got {args.words}")
-    budgets = args.masks.split(",")
-    if not all(budget.isdecimal() for budget in budgets):
-        raise BadInput(f"--masks must be whole numbers, such as 64,256, got {args.masks!r}")
-    given = {name: getattr(args, name) for name in ("query", "answer", "ablations", "held_out", "keep")}
-    protocol = Protocol(masks=tuple(map(int, budgets)), **given)
+    protocol = _protocol(args)
     contexts = [_context(path, args.words) for path in args.texts]
     load_context_cite()  # complains before a model is loaded
     device = choose_device(args.device)
     model = load_hugging_face(args.model, device, args.precision)
-    found = compare_attribution(model, contexts, protocol, _tell)
-    flags = ("words", "query", "answer", "masks", "ablations", "held_out", "keep", "precision")
-    words = [word for flag in flags for word in (f"--{flag.replace('_', '-')}", str(getattr(args, flag)))]
+    if isinstance(protocol, EveryTarget):
+        found = compare_every_target(model, contexts, protocol, _tell)
+    else:
+        found = compare_attribution(model, contexts, protocol, _tell)
+    words = [f"--words {args.words}", f"--targets {' '.join(args.targets)}", *_as_flags(protocol)]
+    words.append(f"--precision {args.precision}")
     names = [Path(args.model).name, *(path.name for path in args.texts)]
     facts = {
         "device": machine_name(device),
-        "command": shlex.join(["longreach", "bench", "probe", *names, "--against", args.against, *words]),
+        "command": " ".join([shlex.join(["longreach", "bench", "probe", *names]), "--against", args.against, *words]),
         "commit": commit_of_this_code(),
         "date": date.today().isoformat(),
         "model": model.name,
@@ -82,6 +109,44 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     for note in found.notes:
         out.print(note, highlight=False, soft_wrap=True)
     return 0
+
+
+def _protocol(args: argparse.Namespace) -> Protocol | EveryTarget:
+    given = {name: getattr(args, name) for name in ("ablations", "held_out", "keep")}
+    if args.masks is not None:
+        budgets = args.masks.split(",")
+        if not all(budget.isdecimal() for budget in budgets):
+            raise BadInput(f"--masks must be whole numbers, such as 64,256, got {args.masks!r}")
+        given["masks"] = tuple(map(int, budgets))
+    of_answer = args.targets == ["answer"]
+    for name in _ONLY_TEXT if of_answer else _ONLY_ANSWER:
+        if getattr(args, name) is not None:
+            raise BadInput(f"--{name} does not go with --targets {' '.join(args.targets)}")
+    if of_answer:
+        return Protocol(**given, **_told(args, _ONLY_ANSWER))
+    if args.sources is not None:
+        given["sources"] = tuple(args.sources.split(","))
+    return EveryTarget(every=_every(args.targets), **given, **_told(args, ("sample",)))
+
+
+def _told(args: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+
+
+def _every(words: list[str]) -> int:
+    if words == ["all"]:
+        return 1
+    if len(words) == 2 and words[0] == "every" and words[1].isdecimal():
+        return int(words[1])
+    raise BadInput(f"--targets must be answer, all or every N, got {' '.join(words)!r}")
+
+
+def _as_flags(protocol: Protocol | EveryTarget) -> Iterator[str]:
+    """All that was asked for, and all that was not."""
+    for name, value in asdict(protocol).items():
+        if name != "every":
+            word = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            yield f"--{name.replace('_', '-')} {shlex.quote(word)}"
 
 
 def _context(path: Path, words: int) -> str:
@@ -120,9 +185,10 @@ def _faithfulness(found: Attribution) -> Table:
         title="LDS by kind of fresh mask: median over texts (lowest..highest)", title_justify="left", box=None
     )
     table.add_column("side", no_wrap=True)
-    for kind in KINDS:
+    kinds = list(found.trials[0].lds)
+    for kind in kinds:
         table.add_column(kind.replace(" ", "\n"), justify="right", no_wrap=True)
     for row in found.rows:
-        cells = [f"{middle:.2f} ({low:.2f}..{high:.2f})" for middle, low, high in (row.lds[kind] for kind in KINDS)]
+        cells = [f"{middle:.2f} ({low:.2f}..{high:.2f})" for middle, low, high in (row.lds[kind] for kind in kinds)]
         table.add_row(row.side, *cells)
     return table
