@@ -104,7 +104,7 @@ def _ours(
     """With each number of masks; the first masks of a larger number are those of the smaller one, and are run once."""
     kept, allowed = _draw(whole, masks, "fit", max(budgets)), whole.free(targets)
     outcomes, passes = torch.zeros(0, len(targets)), Spent()
-    for budget in sorted(budgets):
+    for budget in sorted(set(budgets)):
         more = kept[len(outcomes) : budget]
         told, spent = spend(whole.model, partial(_outcomes, whole, targets, more, masks))
         outcomes, passes = torch.cat([outcomes, told]), passes + spent
