@@ -18,8 +18,13 @@ class Trial:
     """For each target; the generation of an answer is not counted."""
     tokens: float
     """Put through the model, for each target."""
-    lds: dict[str, float]
-    """By kind of fresh mask: the median over the targets that every side could treat."""
+    each_lds: dict[str, tuple[float, ...]]
+    """By kind of fresh mask: of the targets that every side could treat, which are the same for all sides."""
+
+    @property
+    def lds(self) -> dict[str, float]:
+        """The median over targets."""
+        return {kind: median(scores) for kind, scores in self.each_lds.items()}
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Attribution:
         return {
             "notes": list(self.notes),
             "rows": [asdict(row) for row in self.rows],
-            "trials": [asdict(trial) for trial in self.trials],
+            "trials": [{**asdict(trial), "lds": trial.lds} for trial in self.trials],
         }
 
 

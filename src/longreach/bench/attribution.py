@@ -75,7 +75,7 @@ def _one_text(model: HuggingFace, number: int, context: str, protocol: Protocol)
     treated = torch.stack([one.weights.isfinite().all(1) for one in found]).all(0)
     for one in found:
         scores = {
-            kind: float(lds(one.weights[treated], on_tokens(kept, groups[name]), true[:, treated]).median())
+            kind: tuple(lds(one.weights[treated], on_tokens(kept, groups[name]), true[:, treated]).tolist())
             for kind, (name, kept, true) in fresh.items()
         }
         count, failed = len(case.targets), int((~one.weights.isfinite().all(1)).sum())

@@ -87,7 +87,7 @@ def _one_text(model: HuggingFace, number: int, text: str, protocol: EveryTarget)
         raise BadInput(f"text {number + 1}: ContextCite could treat none of {len(judged)} targets")
     for one in found:
         scores = {
-            kind: float(torch.cat([lds(one.weights[row, None], *outcomes[row]) for row in treated]).median())
+            kind: tuple(float(lds(one.weights[row, None], *outcomes[row])) for row in treated)
             for kind, outcomes in fresh.items()
         }
         failed, count = int((~one.weights.isfinite().all(1)).sum()), one.targets

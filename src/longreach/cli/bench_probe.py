@@ -78,6 +78,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput(f"--words must be at least 1, got {args.words}")
     protocol = _protocol(args)
     contexts = [_context(path, args.words) for path in args.texts]
+    commit = commit_of_this_code()  # that of now: while this runs there may be others
     load_context_cite()  # complains before a model is loaded
     device = choose_device(args.device)
     model = load_hugging_face(args.model, device, args.precision)
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     facts = {
         "device": machine_name(device),
         "command": " ".join([shlex.join(["longreach", "bench", "probe", *names]), "--against", args.against, *words]),
-        "commit": commit_of_this_code(),
+        "commit": commit,
         "date": date.today().isoformat(),
         "model": model.name,
         "torch": torch.__version__,
