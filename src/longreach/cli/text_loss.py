@@ -8,18 +8,9 @@ from typing import Any
 
 from longreach.cli.columns import print_columns
 from longreach.cli.console import say
-from longreach.cli.progress import watch
-from longreach.config import build_part, read_value
 from longreach.errors import BadInput
-from longreach.evaluate import EvalConfig, Predict, evaluate_text, losses_to_json, next_tokens, text_work
 from longreach.files import write_atomically
-from longreach.hf import from_huggingface
-from longreach.positions.encodings import EncodingConfig
-from longreach.positions.ids import Sequential
-from longreach.probe import load_hugging_face, predicting
-from longreach.runs import choose_device
 from longreach.spans import Lengths
-from longreach.tasks import Text
 from longreach.text import SPLITS, Corpus
 
 
@@ -52,10 +43,20 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
+    # a model takes seconds to import, which the other parts of `longreach text` do without
+    from longreach.cli.progress import watch
+    from longreach.config import build_part, read_value, to_plain
+    from longreach.evaluate import EvalConfig, Predict, evaluate_text, losses_to_json, next_tokens, text_work
+    from longreach.hf import from_huggingface
+    from longreach.positions.encodings import EncodingConfig
+    from longreach.positions.ids import Sequential
+    from longreach.probe import load_hugging_face, predicting
+    from longreach.runs import choose_device
+    from longreach.tasks import Text
+
     if args.out is not None and (args.out.suffix != ".json" or not args.out.parent.is_dir()):
         raise BadInput(f"--out must be a .json file in a folder that exists, got {args.out}")
     device, corpus = choose_device(args.device), Corpus.open(args.corpus)
-    encodings = {text: build_part(EncodingConfig, read_value(text), "--encoding") for text in args.encoding}
     config = EvalConfig(
         lengths=Lengths.parse(args.contexts),
         samples=args.samples,
@@ -66,6 +67,15 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     theirs = load_hugging_face(args.model, device, args.precision)
     if theirs.vocabulary_size < corpus.meta.vocabulary:
         raise BadInput(f"{args.corpus} has other tokens than {args.model}: prepare it with the model's tokenizer")
+    ours = from_huggingface(theirs.model).eval() if args.encoding else None
+    encodings = {}
+    for text in args.encoding:
+        assert ours is not None
+        asked = read_value(text)
+        # what is not said of another RoPE is as in the model's own
+        own = {name: to_plain(ours.config.encoding)[name] for name in ("base", "fraction")}
+        plain = {**own, **({"name": asked} if isinstance(asked, str) else asked)}
+        encodings[text] = build_part(EncodingConfig, plain, "--encoding")
     found: dict[str, list[dict[str, Any]]] = {}
 
     def measure(name: str, predict: Predict) -> None:
@@ -75,11 +85,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 
     with watch(say, quiet=args.json) as observer:
         measure("as it is", predicting(theirs))
-        ours = from_huggingface(theirs.model).eval() if encodings else None
-        for name, encoding in encodings.items():
+        for text, encoding in encodings.items():
             assert ours is not None
             with ours.exchange_encoding(encoding):
-                measure(name, next_tokens(ours, Text(corpus=str(args.corpus)), Sequential()))
+                measure(text, next_tokens(ours, Text(corpus=str(args.corpus)), Sequential()))
     if args.out is not None:
         write_atomically(args.out, (json.dumps(found, indent=1) + "\n").encode())
     if args.json:

@@ -4,20 +4,10 @@ import argparse
 import json
 from pathlib import Path
 
-from safetensors.torch import save_file
-
 from longreach.cli.columns import print_columns
 from longreach.cli.console import out, say
-from longreach.cli.probe_reading import open_model
-from longreach.cli.progress import watch
-from longreach.config import build
 from longreach.errors import BadInput
-from longreach.evaluate import choose_targets, loss_by_context
-from longreach.evaluate.context import BLOCK
 from longreach.files import write_atomically
-from longreach.probe import ProbeConfig, predicting, probe_targets, summarise
-from longreach.report import save_png, sparsity_figure
-from longreach.runs import choose_device
 from longreach.spans import Lengths
 from longreach.text import SPLITS, Corpus
 
@@ -51,6 +41,18 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
+    # a model takes seconds to import, which the other parts of `longreach text` do without
+    from safetensors.torch import save_file
+
+    from longreach.cli.probe_reading import open_model
+    from longreach.cli.progress import watch
+    from longreach.config import build
+    from longreach.evaluate import choose_targets, loss_by_context
+    from longreach.evaluate.context import BLOCK
+    from longreach.probe import ProbeConfig, predicting, probe_targets, summarise
+    from longreach.report import save_png, sparsity_figure
+    from longreach.runs import choose_device
+
     device, contexts = choose_device(args.device), sorted(Lengths.parse(args.contexts))
     if args.within not in contexts:
         raise BadInput(f"--within {args.within} must be one of --contexts {args.contexts}")
