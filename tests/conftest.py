@@ -13,8 +13,8 @@ install_import_hook("longreach", "beartype.beartype")
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
+from stories import long_story, write_jsonl  # noqa: E402
 
-from corpora import long_story, write_jsonl  # noqa: E402
 from longreach.text import PrepareConfig, prepare  # noqa: E402
 
 torch.set_num_threads(1)  # two workers share two cores

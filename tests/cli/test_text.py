@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from stories import stories, write_jsonl
 
-from corpora import stories, write_jsonl
 from longreach.cli.main import main
 from longreach.text import FETCHABLE
 

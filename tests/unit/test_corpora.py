@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stories import stories
 
-from corpora import stories
 from longreach.errors import BadInput
 from longreach.text import SPLITS, Bytes, Corpus, PrepareConfig, prepare
 from longreach.text.corpus import token_dtype

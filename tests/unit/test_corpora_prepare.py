@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stories import contents, stories, write_jsonl
 
 import longreach.text.encoding as encoding
-from corpora import contents, stories, write_jsonl
 from longreach.errors import BadInput, RunFailed
 from longreach.text import SPLITS, Corpus, PrepareConfig, prepare
 from longreach.text.documents import Document, find_source, read_documents

@@ -1,5 +1,6 @@
 """How fast it is."""
 
+from longreach.bench.attribution import Attribution, Protocol, Trial, compare_attribution
 from longreach.bench.comparison import Comparison, Row
 from longreach.bench.decoding import time_decoding
 from longreach.bench.evaluation import time_evaluation, time_grid
@@ -17,18 +18,22 @@ __all__ = [
     "DECODING",
     "HEADLINE",
     "TRAINING",
+    "Attribution",
     "Comparison",
     "Effort",
     "HeadlineRow",
     "LengthReport",
     "LengthRow",
     "Peak",
+    "Protocol",
     "Row",
     "Side",
     "Stamp",
     "TaskSpeed",
     "Timing",
+    "Trial",
     "Workload",
+    "compare_attribution",
     "headline_rows",
     "machine_name",
     "measure_peak",

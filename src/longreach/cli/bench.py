@@ -36,7 +36,7 @@ from longreach.bench import (
     time_training,
     update_headline,
 )
-from longreach.cli import bench_tasks
+from longreach.cli import bench_probe, bench_tasks
 from longreach.cli.bench_tables import comparison_table, length_line, length_table
 from longreach.cli.console import out, say
 from longreach.errors import BadInput
@@ -108,6 +108,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     lengths.add_argument("--up-to", type=int, help="the longest length (default: 131072; on a CPU 8192)")
     _add_common(lengths, _lengths, ("6,256,8,1,1024", "3,128,4,1,1024"), {}, rounds=3)
     bench_tasks.add(parts)
+    bench_probe.add(parts)
 
 
 def _add_common(

@@ -56,7 +56,7 @@ def open_model(name: str, device: str, precision: str, memory: float) -> Opened:
     ids = config.ids.assign(config.task, some)
     if ids.shape[1] > 1 or not torch.equal(ids[0, 0], torch.arange(ids.shape[2])):
         raise BadInput(f"{name} was trained with ids {config.ids.name}: only IDs that count 0, 1, 2, ... can be probed")
-    return Opened(OwnModel(model, Path(name).name, room), config)
+    return Opened(OwnModel(model, "/".join(Path(name).resolve().parts[-2:]), room), config)
 
 
 def open_texts(opened: Opened, args: argparse.Namespace) -> Iterator[Passage]:

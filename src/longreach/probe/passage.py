@@ -1,5 +1,6 @@
 """Pieces of a text that are short enough to be probed whole."""
 
+import re
 from dataclasses import dataclass
 
 import torch
@@ -43,3 +44,8 @@ class Passage:
         if which == "last":
             return able[-number:]
         return able[:: number if which == "every" else 1]
+
+
+def document_of(title: str) -> str:
+    """The title of the text that a passage was cut from."""
+    return re.sub(r", tokens \d+\.\.\d+$", "", title)

@@ -3,8 +3,9 @@
 The same tokens are predicted from contexts within the training length and beyond; and for each of them the probe tells,
 within the training length, how many tokens its prediction rests on.  Whether the loss that a longer context costs (or
 gains) depends on that number is asked twice: plainly, in bins of k, and by a linear regression that holds equal what
-else might explain it: how rare the token is, how sure the model was, how well it did, and how far into its document the
-token stands.  Documents are drawn anew for all intervals, never tokens.
+else might explain it: how rare the token is, how sure the model was, how well it did, how far into its document the
+token stands, and how much the context gave it at all: a prediction that needs no context has k = 0 and nothing to lose.
+Documents are drawn anew for all intervals, never tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ from longreach.text import Corpus, Split
 
 BINS = ((0, 0), (1, 2), (3, 8), (9, 32), (33, None))
 """From and to which k, both included; the last also has what no tried k explains."""
-CONTROLS = ("log_frequency", "entropy", "loss", "log_place")
+CONTROLS = ("log_frequency", "entropy", "loss", "log_place", "gain")
 
 
 def probe_targets(
@@ -67,6 +68,7 @@ def token_facts(
         "loss": torch.cat([one.loss for one in probed]).float(),
         "entropy": torch.cat([one.entropy for one in probed]).float(),
         "faithfulness": torch.cat([one.faithfulness for one in probed]).float(),
+        "gain": torch.cat([one.loss_at[:, 0] - one.loss for one in probed]).float(),
         "log_frequency": torch.from_numpy(np.log1p(counts[losses.token.numpy()])).float(),
         "log_place": (losses.place - begin + 1).float().log(),
     }

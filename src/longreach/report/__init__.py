@@ -2,6 +2,7 @@
 
 from longreach.report.curves import THRESHOLDS, Result, headline_groups, load_results
 from longreach.report.figures import save_png
+from longreach.report.probe_write import ProbeReport, find_probes, write_probe_report
 from longreach.report.sparsity_figure import sparsity_figure
 from longreach.report.tables import score_table
 from longreach.report.text import tables
@@ -9,13 +10,16 @@ from longreach.report.write import Report, write_report
 
 __all__ = [
     "THRESHOLDS",
+    "ProbeReport",
     "Report",
     "Result",
+    "find_probes",
     "headline_groups",
     "load_results",
     "save_png",
     "score_table",
     "sparsity_figure",
     "tables",
+    "write_probe_report",
     "write_report",
 ]

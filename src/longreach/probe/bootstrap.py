@@ -1,0 +1,76 @@
+"""Intervals by resampling documents: tokens of one text are alike, so texts are the unit."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from longreach.seeding import stream
+
+Array = NDArray[np.float64]
+Statistic = Callable[[Array, Array], Array]
+"""Of values [n] or [n, c] under weights [r, n]: a figure, or c of them, for each row of weights."""
+
+RESAMPLES = 1000
+_AT_ONCE = 2**22
+"""Weights held in memory at a time."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure over all targets, with its 95% interval over documents."""
+
+    value: float
+    low: float | None
+    """None where fewer than two documents bear on it."""
+    high: float | None
+    documents: int
+    targets: int
+
+
+def mean(values: Array, weights: Array) -> Array:
+    total = weights.sum(1).reshape(-1, *[1] * (values.ndim - 1))
+    return np.asarray((weights @ values) / total)
+
+
+def quantile(share: float) -> Statistic:
+    """The smallest value that at least such a share of the targets do not exceed; endless values are welcome."""
+
+    def of(values: Array, weights: Array) -> Array:
+        order = values.argsort(kind="stable")
+        reached = weights[:, order].cumsum(1)
+        place = (reached < share * reached[:, -1:] - 1e-9).sum(1)
+        return np.asarray(values[order][place.clip(max=len(values) - 1)])
+
+    return of
+
+
+def estimate(documents: Sequence[Array], statistic: Statistic, seed: int = 0) -> list[Estimate]:
+    """One estimate for each column of the documents' values, [targets] or [targets, columns]."""
+    filled = [values for values in documents if len(values)]
+    if not filled:
+        return []
+    values, sizes = np.concatenate(filled), [len(document) for document in filled]
+    whole = np.atleast_1d(statistic(values, np.ones((1, len(values))))[0])
+    low: list[float | None] = [None] * len(whole)
+    high = low
+    if len(filled) > 1:
+        counts = _resampled(len(filled), seed)
+        rows = max(1, _AT_ONCE // len(values))
+        parts = [counts[start : start + rows].repeat(sizes, axis=1) for start in range(0, RESAMPLES, rows)]
+        drawn = np.concatenate([statistic(values, part) for part in parts]).reshape(RESAMPLES, -1)
+        # "lower" and "higher" name drawn values: nothing is interpolated, not even towards infinity
+        low = np.quantile(drawn, 0.025, axis=0, method="lower").tolist()
+        high = np.quantile(drawn, 0.975, axis=0, method="higher").tolist()
+    return [
+        Estimate(float(value), at_least, at_most, len(filled), len(values))
+        for value, at_least, at_most in zip(whole, low, high, strict=True)
+    ]
+
+
+def _resampled(documents: int, seed: int) -> Array:
+    """How often each document is drawn, in each resample."""
+    drawn = stream(seed, "bootstrap", torch.arange(RESAMPLES)).below("document", documents, documents)
+    return torch.nn.functional.one_hot(drawn, documents).sum(1).double().numpy()
