@@ -85,7 +85,8 @@ def test_a_run_is_probed_on_tokens_of_its_task(trained, tmp_path, capsys):
     (tmp_path / "prompt").write_text("a b c d b c")
     assert main(["probe", str(trained), str(tmp_path / "prompt"), *FAST, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["model"], told["predictions"]) == ("induction (fp32)", 3)
+    assert told["model"].endswith("induction (fp32)")
+    assert told["predictions"] == 3
 
 
 def test_a_run_on_text_is_probed_with_its_own_tokenizer(corpus, tmp_path, capsys):
