@@ -90,7 +90,11 @@ def _calibrate(model: LanguageModel, task: Task, length: int, config: ProbeConfi
     if args.out is not None:
         draw_calibration(rows, title).savefig(args.out, dpi=150)
     if args.json:
-        print(json.dumps([asdict(row) for row in rows]))
+        print(
+            json.dumps(
+                [{name: None if value != value else value for name, value in asdict(row).items()} for row in rows]
+            )
+        )
     else:
         print_calibration(rows, title)
     return 0
