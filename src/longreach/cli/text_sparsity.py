@@ -63,6 +63,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     corpus = Corpus.open(args.corpus)
     split, train = corpus.split(args.split), corpus.split("train")
     targets = choose_targets(split, args.samples, contexts[-1], args.seed)
+    if len(set(targets.document.tolist())) < 2:
+        raise BadInput(
+            f"all tokens fall into one document, so nothing can be said of others: raise --samples {args.samples}"
+        )
     model = open_model(args.model, device, args.precision, args.memory).model
     if model.vocabulary_size < corpus.meta.vocabulary:
         raise BadInput(
@@ -98,9 +102,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         }
     )
     low, middle, high = summary["k"]["k_sufficient"]
+    faithful = summary["faithfulness"]
     out.print(
         f"k of {summary['model']}: median {middle:g} (quarters {low:g} and {high:g}); at most 8 tokens are enough for"
-        f" {summary['few']['k_sufficient'][0]:.0%} of predictions; faithfulness {summary['faithfulness']:.2f}",
+        f" {summary['few']['k_sufficient'][0]:.0%} of predictions; faithfulness {'unknown' if faithful is None else f'{faithful:.2f}'}",
         markup=False,
         highlight=False,
         soft_wrap=True,

@@ -178,7 +178,7 @@ def summarise(
         "tokens": len(losses.token),
         "documents": len(set(losses.document.tolist())),
         "seconds": sum(one.cost.seconds for one in probed),
-        "faithfulness": float(facts["faithfulness"].nanmedian()),
+        "faithfulness": None if facts["faithfulness"].isnan().all() else float(facts["faithfulness"].nanmedian()),
         "k": {name: k.quantile(quantiles).tolist() for name, k in ks.items()},
         "few": {name: _share_of_few(k, losses.document) for name, k in ks.items()},
         "losses": [
