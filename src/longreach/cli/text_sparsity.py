@@ -102,10 +102,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         }
     )
     low, middle, high = summary["k"]["k_sufficient"]
-    faithful = summary["faithfulness"]
+    faithful = "unknown" if summary["faithfulness"] is None else f"{summary['faithfulness']:.2f}"
     out.print(
         f"k of {summary['model']}: median {middle:g} (quarters {low:g} and {high:g}); at most 8 tokens are enough for"
-        f" {summary['few']['k_sufficient'][0]:.0%} of predictions; faithfulness {'unknown' if faithful is None else f'{faithful:.2f}'}",
+        f" {summary['few']['k_sufficient'][0]:.0%} of predictions; faithfulness {faithful}",
         markup=False,
         highlight=False,
         soft_wrap=True,
