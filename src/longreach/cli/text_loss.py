@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from longreach.cli.columns import print_columns
 from longreach.cli.console import say
 from longreach.errors import BadInput
 from longreach.files import write_atomically
-from longreach.spans import Lengths
 from longreach.text import SPLITS, Corpus
 
 
@@ -44,11 +44,13 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     # a model takes seconds to import, which the other parts of `longreach text` do without
+    from longreach.cli.probe_reading import Opened, read_contexts
     from longreach.cli.progress import watch
-    from longreach.config import build_part, read_value, to_plain
+    from longreach.config import build, build_part, read_value
     from longreach.evaluate import EvalConfig, Predict, evaluate_text, losses_to_json, next_tokens, text_work
+    from longreach.evaluate.context import BLOCK
     from longreach.hf import from_huggingface
-    from longreach.positions.encodings import EncodingConfig
+    from longreach.positions.encodings import EncodingConfig, RopeConfig
     from longreach.positions.ids import Sequential
     from longreach.probe import load_hugging_face, predicting
     from longreach.runs import choose_device
@@ -56,26 +58,23 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 
     if args.out is not None and (args.out.suffix != ".json" or not args.out.parent.is_dir()):
         raise BadInput(f"--out must be a .json file in a folder that exists, got {args.out}")
-    device, corpus = choose_device(args.device), Corpus.open(args.corpus)
-    config = EvalConfig(
-        lengths=Lengths.parse(args.contexts),
-        samples=args.samples,
-        free_samples=0,
-        batch_tokens=args.batch_tokens,
-        seed=args.seed,
-    )
+    if (Path(args.model) / "config.yaml").is_file():
+        raise BadInput(f"{args.model} is a run of longreach: longreach eval {args.model} --lengths {args.contexts}")
+    device, corpus, contexts = choose_device(args.device), Corpus.open(args.corpus), read_contexts(args.contexts)
+    asked_for = {"lengths": contexts, "samples": args.samples, "batch_tokens": args.batch_tokens, "seed": args.seed}
+    config = build(EvalConfig, {**asked_for, "free_samples": 0}, "evaluate")
     theirs = load_hugging_face(args.model, device, args.precision)
-    if theirs.vocabulary_size < corpus.meta.vocabulary:
-        raise BadInput(f"{args.corpus} has other tokens than {args.model}: prepare it with the model's tokenizer")
+    Opened(theirs).check_reads(corpus, contexts[-1] + BLOCK)
     ours = from_huggingface(theirs.model).eval() if args.encoding else None
     encodings = {}
     for text in args.encoding:
         assert ours is not None
-        asked = read_value(text)
-        # what is not said of another RoPE is as in the model's own
-        own = {name: to_plain(ours.config.encoding)[name] for name in ("base", "fraction")}
-        plain = {**own, **({"name": asked} if isinstance(asked, str) else asked)}
-        encodings[text] = build_part(EncodingConfig, plain, "--encoding")
+        encoding = build_part(EncodingConfig, read_value(text), "--encoding")
+        if isinstance(encoding, RopeConfig):  # what is not said of another RoPE is as in the model's own
+            said = read_value(text) if isinstance(read_value(text), dict) else {}
+            own = {name: getattr(ours.config.encoding, name) for name in ("base", "fraction") if name not in said}
+            encoding = replace(encoding, **own)
+        encodings[text] = encoding
     found: dict[str, list[dict[str, Any]]] = {}
 
     def measure(name: str, predict: Predict) -> None:
@@ -94,10 +93,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.json:
         print(json.dumps(found))
         return 0
-    contexts = {name: [row for row in rows if row["by"] == "context"] for name, rows in found.items()}
-    columns: dict[str, list[Any]] = {"context": [row["size"] for row in contexts["as it is"]]}
+    by_context = {name: [row for row in rows if row["by"] == "context"] for name, rows in found.items()}
+    columns: dict[str, list[Any]] = {"context": [row["size"] for row in by_context["as it is"]]}
     columns |= {
-        name: [f"{row['nats']:.3f} ({math.exp(row['nats']):.1f})" for row in rows] for name, rows in contexts.items()
+        name: [f"{row['nats']:.3f} ({math.exp(row['nats']):.1f})" for row in rows] for name, rows in by_context.items()
     }
     print_columns(columns)
     say.print("nats per token (perplexity); the same tokens at every context", highlight=False)

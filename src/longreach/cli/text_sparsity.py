@@ -8,7 +8,6 @@ from longreach.cli.columns import print_columns
 from longreach.cli.console import out, say
 from longreach.errors import BadInput
 from longreach.files import write_atomically
-from longreach.spans import Lengths
 from longreach.text import SPLITS, Corpus
 
 
@@ -44,16 +43,21 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     # a model takes seconds to import, which the other parts of `longreach text` do without
     from safetensors.torch import save_file
 
-    from longreach.cli.probe_reading import open_model
+    from longreach.cli.probe_reading import open_model, read_contexts
     from longreach.cli.progress import watch
     from longreach.config import build
     from longreach.evaluate import choose_targets, loss_by_context
     from longreach.evaluate.context import BLOCK
-    from longreach.probe import ProbeConfig, predicting, probe_targets, summarise
+    from longreach.probe import ProbeConfig, predicting, probe_targets, summarise_sparsity
     from longreach.report import save_png, sparsity_figure
     from longreach.runs import choose_device
 
-    device, contexts = choose_device(args.device), sorted(Lengths.parse(args.contexts))
+    device, contexts = choose_device(args.device), read_contexts(args.contexts)
+    for flag in ("samples", "batch_tokens", "memory"):
+        if getattr(args, flag) <= 0:
+            raise BadInput(f"--{flag.replace('_', '-')} must be above 0, got {getattr(args, flag)}")
+    if args.out.exists() and not args.out.is_dir():
+        raise BadInput(f"--out {args.out} is not a folder")
     if args.within not in contexts:
         raise BadInput(f"--within {args.within} must be one of --contexts {args.contexts}")
     if args.within <= BLOCK:
@@ -67,18 +71,15 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput(
             f"all tokens fall into one document, so nothing can be said of others: raise --samples {args.samples}"
         )
-    model = open_model(args.model, device, args.precision, args.memory).model
-    if model.vocabulary_size < corpus.meta.vocabulary:
-        raise BadInput(
-            f"{args.corpus} has {corpus.meta.vocabulary} tokens and the model {model.vocabulary_size}:"
-            " prepare it with the model's tokenizer"
-        )
+    opened = open_model(args.model, device, args.precision, args.memory)
+    model = opened.model
+    opened.check_reads(corpus, contexts[-1] + BLOCK)
     with watch(say, quiet=args.json) as observer:
         report = observer.phase("loss by context", len(contexts) * len(targets.documents))
         losses = loss_by_context(predicting(model), split, targets, contexts, args.batch_tokens, device, report)
         report = observer.phase("probe", len(targets.start))
         probed = probe_targets(model, corpus, split, targets, args.within, config, report)
-    summary, facts = summarise(model, split, train, probed, losses, args.within)
+    summary, facts = summarise_sparsity(model, split, train, probed, losses, args.within)
     summary = {**summary, "corpus": corpus.fingerprint, "sources": list(corpus.meta.sources), "split": args.split}
     args.out.mkdir(parents=True, exist_ok=True)
     per_token = {"nats": losses.nats, "token": losses.token, "place": losses.place, "document": losses.document}

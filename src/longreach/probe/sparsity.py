@@ -29,6 +29,8 @@ from longreach.text import Corpus, Split
 
 BINS = ((0, 0), (1, 2), (3, 8), (9, 32), (33, None))
 """From and to which k, both included; the last also has what no tried k explains."""
+_COUNTED = 1 << 24
+"""Tokens counted at once."""
 CONTROLS = ("log_frequency", "entropy", "loss", "log_place", "gain")
 
 
@@ -57,7 +59,10 @@ def token_facts(
     split: Split, train: Split, probed: Sequence[Probed], losses: ContextLoss
 ) -> dict[str, Float[Tensor, "n"]]:
     """What might explain how a token's loss changes: k by three definitions, and the controls."""
-    counts = np.bincount(np.asarray(train.tokens), minlength=int(losses.token.max()) + 1)
+    size = 1 + max(int(losses.token.max()), int(train.tokens.max(initial=0)))
+    counts = np.zeros(size, dtype=np.int64)
+    for start in range(0, len(train.tokens), _COUNTED):
+        counts += np.bincount(train.tokens[start : start + _COUNTED], minlength=size)
     begin = torch.tensor(split.starts)[losses.document]
     unexplained = torch.tensor(2.0 * probed[0].settings.largest_k)
     sufficient = torch.cat([one.k_sufficient for one in probed]).float()
@@ -158,7 +163,7 @@ def sufficiency(probed: Sequence[Probed], document: Int[Tensor, "n"]) -> list[di
     ]
 
 
-def summarise(
+def summarise_sparsity(
     model: LanguageModel,
     split: Split,
     train: Split,
