@@ -12,8 +12,8 @@ install_import_hook("longreach", "beartype.beartype")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
-from corpora import long_story, write_jsonl  # noqa: E402
 from hypothesis import settings  # noqa: E402
+from stories import long_story, write_jsonl  # noqa: E402
 
 from longreach.text import PrepareConfig, prepare  # noqa: E402
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from corpora import stories, write_jsonl
 from helpers import TINY, execute_in
+from stories import stories, write_jsonl
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from longreach.api import (

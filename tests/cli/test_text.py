@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from corpora import stories, write_jsonl
+from stories import stories, write_jsonl
 
 from longreach.cli.main import main
 from longreach.text import FETCHABLE

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from corpora import stories
 from hypothesis import given
 from hypothesis import strategies as st
+from stories import stories
 
 from longreach.errors import BadInput
 from longreach.text import SPLITS, Bytes, Corpus, PrepareConfig, prepare

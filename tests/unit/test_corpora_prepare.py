@@ -15,9 +15,9 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpora import contents, stories, write_jsonl
 from hypothesis import given
 from hypothesis import strategies as st
+from stories import contents, stories, write_jsonl
 
 import longreach.text.encoding as encoding
 from longreach.errors import BadInput, RunFailed

@@ -7,7 +7,7 @@ import torch
 from longreach.api import LlamaConfig, build_model
 from longreach.evaluate import ContextLoss, choose_targets, loss_by_context, next_tokens, resampled_documents
 from longreach.positions.ids import Sequential
-from longreach.probe import OwnModel, ProbeConfig, predicting, probe_targets, summarise
+from longreach.probe import OwnModel, ProbeConfig, predicting, probe_targets, summarise_sparsity
 from longreach.probe.sparsity import CONTROLS, changes_by_k, slopes, sufficiency
 from longreach.tasks import Text
 from longreach.text import Corpus
@@ -83,7 +83,7 @@ def test_a_model_from_end_to_end(corpus: str) -> None:
     ours = loss_by_context(next_tokens(model, Text(corpus=corpus), Sequential()), split, targets, [96, 128], 999, "cpu")
     torch.testing.assert_close(losses.nats, ours.nats, atol=1e-5, rtol=0)
     probed = probe_targets(asked, opened, split, targets, 96, ProbeConfig(masks=16, held_out=8, largest_k=4))
-    summary, facts = summarise(asked, split, opened.split("train"), probed, losses, 96)
+    summary, facts = summarise_sparsity(asked, split, opened.split("train"), probed, losses, 96)
     # a window of 96 tokens: the last 64 are predicted from 32 to 95 of them
     assert facts["loss"][63] == pytest.approx(float(probed[0].loss[63]))
     assert summary["tokens"] == len(losses.token) == 128

@@ -90,7 +90,11 @@ def _calibrate(model: LanguageModel, task: Task, length: int, config: ProbeConfi
     if args.out is not None:
         draw_calibration(rows, title).savefig(args.out, dpi=150)
     if args.json:
-        print(json.dumps([asdict(row) for row in rows]))
+        print(
+            json.dumps(
+                [{name: None if value != value else value for name, value in asdict(row).items()} for row in rows]
+            )
+        )
     else:
         print_calibration(rows, title)
     return 0
@@ -129,6 +133,8 @@ def _check(args: argparse.Namespace) -> None:
             raise BadInput(f"--out must end in .png with --calibrate, got {args.out}")
         if args.out is not None and not args.out.parent.is_dir():
             raise BadInput(f"there is no folder {args.out.parent} for --out")
+    elif args.out is not None and args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
+        raise BadInput(f"--out {args.out} exists already, and is not an empty folder")
     if args.method not in (None, "masks") and args.masks is not None:
         raise BadInput(f"--masks concerns the method masks, not {args.method}")
     for flag in ("length", "passages", "show", "calibrate"):

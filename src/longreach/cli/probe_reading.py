@@ -13,11 +13,14 @@ from longreach.errors import BadInput
 from longreach.probe import HuggingFace, LanguageModel, OwnModel, Passage, load_hugging_face
 from longreach.runs import RunConfig, RunFolder, choose_device, load_model
 from longreach.seeding import stream
+from longreach.spans import Lengths
 from longreach.tasks import Task, Text
 from longreach.text import Corpus, SplitName
 from longreach.train import legal_lengths
 
 _LENGTH = 256
+_COMPARED = 64
+"""Tokens of a corpus that a model's tokenizer is asked to cut again."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,26 @@ class Opened:
         if self.config is None:
             raise BadInput(f"{self.model.name} is not a run folder: it has no task to calibrate the probe on")
         return self.config.task, legal_lengths(self.config.task, self.config.train.lengths)[-1]
+
+    def check_reads(self, corpus: Corpus, tokens: int) -> None:
+        """Refuse a corpus with other tokens than the model's own, and more of them than the model has positions for."""
+        other = BadInput(f"{corpus.folder} has other tokens than {self.model.name}: prepare it with its tokenizer")
+        if self.config is not None:
+            own = self.config.task.opened.meta if isinstance(self.config.task, Text) else None
+            theirs = corpus.meta
+            if own is None or (own.tokenizer, own.tokenizer_sha256) != (theirs.tokenizer, theirs.tokenizer_sha256):
+                raise other
+        elif isinstance(self.model, HuggingFace):
+            if self.model.vocabulary_size < corpus.meta.vocabulary:
+                raise other
+            if self.model.tokenizer is not None:
+                some = corpus.split("train").document(0)[:_COMPARED].tolist()
+                again = self.model.tokenizer(corpus.tokenizer.decode(some), add_special_tokens=False)["input_ids"]
+                if again[: len(some) // 2] != some[: len(some) // 2]:  # where it was cut, tokens may differ
+                    raise other
+            longest, rope = self.model.longest, getattr(self.model.model.config, "rope_parameters", None)
+            if longest is not None and tokens > longest and not rope:
+                raise BadInput(f"{self.model.name} has {longest} positions, and {tokens} were asked for")
 
     def read(self, title: str, text: str, chat: bool) -> Passage:
         if isinstance(self.model, HuggingFace):
@@ -56,7 +79,15 @@ def open_model(name: str, device: str, precision: str, memory: float) -> Opened:
     ids = config.ids.assign(config.task, some)
     if ids.shape[1] > 1 or not torch.equal(ids[0, 0], torch.arange(ids.shape[2])):
         raise BadInput(f"{name} was trained with ids {config.ids.name}: only IDs that count 0, 1, 2, ... can be probed")
-    return Opened(OwnModel(model, Path(name).name, room), config)
+    return Opened(OwnModel(model, "/".join(Path(name).resolve().parts[-3:]), room), config)
+
+
+def read_contexts(text: str) -> list[int]:
+    """Sizes of context, in order."""
+    try:
+        return sorted(Lengths.parse(text))
+    except ValueError as error:
+        raise BadInput(f"--contexts: {error}") from error
 
 
 def open_texts(opened: Opened, args: argparse.Namespace) -> Iterator[Passage]:
@@ -89,10 +120,9 @@ def _of_corpus(opened: Opened, corpus: Corpus, split: SplitName, length: int, co
 
 
 def _read(text: str) -> str:
-    if text == "-":
-        return sys.stdin.read()
     try:
-        return Path(text).read_text()
+        content = sys.stdin.buffer.read() if text == "-" else Path(text).read_bytes()
+        return content.decode("utf-8-sig")
     except OSError as error:
         raise BadInput(f"cannot read {text}: {error.strerror}") from error
     except UnicodeDecodeError as error:

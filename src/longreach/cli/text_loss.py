@@ -3,23 +3,14 @@
 import argparse
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from longreach.cli.columns import print_columns
 from longreach.cli.console import say
-from longreach.cli.progress import watch
-from longreach.config import build_part, read_value
 from longreach.errors import BadInput
-from longreach.evaluate import EvalConfig, Predict, evaluate_text, losses_to_json, next_tokens, text_work
 from longreach.files import write_atomically
-from longreach.hf import from_huggingface
-from longreach.positions.encodings import EncodingConfig
-from longreach.positions.ids import Sequential
-from longreach.probe import load_hugging_face, predicting
-from longreach.runs import choose_device
-from longreach.spans import Lengths
-from longreach.tasks import Text
 from longreach.text import SPLITS, Corpus
 
 
@@ -52,20 +43,38 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
+    # a model takes seconds to import, which the other parts of `longreach text` do without
+    from longreach.cli.probe_reading import Opened, read_contexts
+    from longreach.cli.progress import watch
+    from longreach.config import build, build_part, read_value
+    from longreach.evaluate import EvalConfig, Predict, evaluate_text, losses_to_json, next_tokens, text_work
+    from longreach.evaluate.context import BLOCK
+    from longreach.hf import from_huggingface
+    from longreach.positions.encodings import EncodingConfig, RopeConfig
+    from longreach.positions.ids import Sequential
+    from longreach.probe import load_hugging_face, predicting
+    from longreach.runs import choose_device
+    from longreach.tasks import Text
+
     if args.out is not None and (args.out.suffix != ".json" or not args.out.parent.is_dir()):
         raise BadInput(f"--out must be a .json file in a folder that exists, got {args.out}")
-    device, corpus = choose_device(args.device), Corpus.open(args.corpus)
-    encodings = {text: build_part(EncodingConfig, read_value(text), "--encoding") for text in args.encoding}
-    config = EvalConfig(
-        lengths=Lengths.parse(args.contexts),
-        samples=args.samples,
-        free_samples=0,
-        batch_tokens=args.batch_tokens,
-        seed=args.seed,
-    )
+    if (Path(args.model) / "config.yaml").is_file():
+        raise BadInput(f"{args.model} is a run of longreach: longreach eval {args.model} --lengths {args.contexts}")
+    device, corpus, contexts = choose_device(args.device), Corpus.open(args.corpus), read_contexts(args.contexts)
+    asked_for = {"lengths": contexts, "samples": args.samples, "batch_tokens": args.batch_tokens, "seed": args.seed}
+    config = build(EvalConfig, {**asked_for, "free_samples": 0}, "evaluate")
     theirs = load_hugging_face(args.model, device, args.precision)
-    if theirs.vocabulary_size < corpus.meta.vocabulary:
-        raise BadInput(f"{args.corpus} has other tokens than {args.model}: prepare it with the model's tokenizer")
+    Opened(theirs).check_reads(corpus, contexts[-1] + BLOCK)
+    ours = from_huggingface(theirs.model).eval() if args.encoding else None
+    encodings = {}
+    for text in args.encoding:
+        assert ours is not None
+        encoding = build_part(EncodingConfig, read_value(text), "--encoding")
+        if isinstance(encoding, RopeConfig):  # what is not said of another RoPE is as in the model's own
+            said = read_value(text) if isinstance(read_value(text), dict) else {}
+            own = {name: getattr(ours.config.encoding, name) for name in ("base", "fraction") if name not in said}
+            encoding = replace(encoding, **own)
+        encodings[text] = encoding
     found: dict[str, list[dict[str, Any]]] = {}
 
     def measure(name: str, predict: Predict) -> None:
@@ -75,20 +84,19 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 
     with watch(say, quiet=args.json) as observer:
         measure("as it is", predicting(theirs))
-        ours = from_huggingface(theirs.model).eval() if encodings else None
-        for name, encoding in encodings.items():
+        for text, encoding in encodings.items():
             assert ours is not None
             with ours.exchange_encoding(encoding):
-                measure(name, next_tokens(ours, Text(corpus=str(args.corpus)), Sequential()))
+                measure(text, next_tokens(ours, Text(corpus=str(args.corpus)), Sequential()))
     if args.out is not None:
         write_atomically(args.out, (json.dumps(found, indent=1) + "\n").encode())
     if args.json:
         print(json.dumps(found))
         return 0
-    contexts = {name: [row for row in rows if row["by"] == "context"] for name, rows in found.items()}
-    columns: dict[str, list[Any]] = {"context": [row["size"] for row in contexts["as it is"]]}
+    by_context = {name: [row for row in rows if row["by"] == "context"] for name, rows in found.items()}
+    columns: dict[str, list[Any]] = {"context": [row["size"] for row in by_context["as it is"]]}
     columns |= {
-        name: [f"{row['nats']:.3f} ({math.exp(row['nats']):.1f})" for row in rows] for name, rows in contexts.items()
+        name: [f"{row['nats']:.3f} ({math.exp(row['nats']):.1f})" for row in rows] for name, rows in by_context.items()
     }
     print_columns(columns)
     say.print("nats per token (perplexity); the same tokens at every context", highlight=False)

@@ -4,21 +4,10 @@ import argparse
 import json
 from pathlib import Path
 
-from safetensors.torch import save_file
-
 from longreach.cli.columns import print_columns
 from longreach.cli.console import out, say
-from longreach.cli.probe_reading import open_model
-from longreach.cli.progress import watch
-from longreach.config import build
 from longreach.errors import BadInput
-from longreach.evaluate import choose_targets, loss_by_context
-from longreach.evaluate.context import BLOCK
 from longreach.files import write_atomically
-from longreach.probe import ProbeConfig, predicting, probe_targets, summarise
-from longreach.report import save_png, sparsity_figure
-from longreach.runs import choose_device
-from longreach.spans import Lengths
 from longreach.text import SPLITS, Corpus
 
 
@@ -51,7 +40,24 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    device, contexts = choose_device(args.device), sorted(Lengths.parse(args.contexts))
+    # a model takes seconds to import, which the other parts of `longreach text` do without
+    from safetensors.torch import save_file
+
+    from longreach.cli.probe_reading import open_model, read_contexts
+    from longreach.cli.progress import watch
+    from longreach.config import build
+    from longreach.evaluate import choose_targets, loss_by_context
+    from longreach.evaluate.context import BLOCK
+    from longreach.probe import ProbeConfig, predicting, probe_targets, summarise_sparsity
+    from longreach.report import save_png, sparsity_figure
+    from longreach.runs import choose_device
+
+    device, contexts = choose_device(args.device), read_contexts(args.contexts)
+    for flag in ("samples", "batch_tokens", "memory"):
+        if getattr(args, flag) <= 0:
+            raise BadInput(f"--{flag.replace('_', '-')} must be above 0, got {getattr(args, flag)}")
+    if args.out.exists() and not args.out.is_dir():
+        raise BadInput(f"--out {args.out} is not a folder")
     if args.within not in contexts:
         raise BadInput(f"--within {args.within} must be one of --contexts {args.contexts}")
     if args.within <= BLOCK:
@@ -61,18 +67,19 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     corpus = Corpus.open(args.corpus)
     split, train = corpus.split(args.split), corpus.split("train")
     targets = choose_targets(split, args.samples, contexts[-1], args.seed)
-    model = open_model(args.model, device, args.precision, args.memory).model
-    if model.vocabulary_size < corpus.meta.vocabulary:
+    if len(set(targets.document.tolist())) < 2:
         raise BadInput(
-            f"{args.corpus} has {corpus.meta.vocabulary} tokens and the model {model.vocabulary_size}:"
-            " prepare it with the model's tokenizer"
+            f"all tokens fall into one document, so nothing can be said of others: raise --samples {args.samples}"
         )
+    opened = open_model(args.model, device, args.precision, args.memory)
+    model = opened.model
+    opened.check_reads(corpus, contexts[-1] + BLOCK)
     with watch(say, quiet=args.json) as observer:
         report = observer.phase("loss by context", len(contexts) * len(targets.documents))
         losses = loss_by_context(predicting(model), split, targets, contexts, args.batch_tokens, device, report)
         report = observer.phase("probe", len(targets.start))
         probed = probe_targets(model, corpus, split, targets, args.within, config, report)
-    summary, facts = summarise(model, split, train, probed, losses, args.within)
+    summary, facts = summarise_sparsity(model, split, train, probed, losses, args.within)
     summary = {**summary, "corpus": corpus.fingerprint, "sources": list(corpus.meta.sources), "split": args.split}
     args.out.mkdir(parents=True, exist_ok=True)
     per_token = {"nats": losses.nats, "token": losses.token, "place": losses.place, "document": losses.document}
@@ -96,9 +103,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         }
     )
     low, middle, high = summary["k"]["k_sufficient"]
+    faithful = "unknown" if summary["faithfulness"] is None else f"{summary['faithfulness']:.2f}"
     out.print(
         f"k of {summary['model']}: median {middle:g} (quarters {low:g} and {high:g}); at most 8 tokens are enough for"
-        f" {summary['few']['k_sufficient'][0]:.0%} of predictions; faithfulness {summary['faithfulness']:.2f}",
+        f" {summary['few']['k_sufficient'][0]:.0%} of predictions; faithfulness {faithful}",
         markup=False,
         highlight=False,
         soft_wrap=True,

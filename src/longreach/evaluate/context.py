@@ -1,8 +1,9 @@
 """Loss by length: the same tokens of a text, predicted from contexts of different sizes; and loss by position.
 
 A token predicted from c tokens needs a pass over c tokens, and the next token another.  A window of c + s tokens
-predicts its last s tokens from c to c + s - 1 tokens: with s an eighth of c, nine tokens are computed for each that is
-predicted, and contexts are longer than said by at most an eighth.
+predicts its last s tokens from c to c + s - 1 tokens: with s an eighth of c, and at most a block, nine tokens are
+computed for each that is predicted up to 512 tokens of context, and c / 64 beyond; contexts are longer than said by at
+most an eighth.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,11 +44,14 @@ class Targets:
 def choose_targets(split: Split, tokens: int, most_context: int, seed: int) -> Targets:
     """About so many tokens, in blocks, each with so much context in its document.  The same for every model."""
     starts = torch.tensor(split.starts)
+    if len(starts) < 2:
+        raise BadInput(f"the split {split.name} has no documents")
     room = starts[1:] - starts[:-1] - most_context - BLOCK
     if not bool((room >= 0).any()):
         longest = int((starts[1:] - starts[:-1]).max()) - BLOCK
         raise BadInput(
-            f"no document has {most_context} tokens of context and {BLOCK} to predict; the longest has {longest}"
+            f"no document has {most_context} tokens of context and {BLOCK} to predict;"
+            f" the longest has {longest} of context"
         )
     places = (room + 1).clamp(min=0).cumsum(0)
     draws = stream(seed, "targets", torch.arange(max(1, tokens // BLOCK)))

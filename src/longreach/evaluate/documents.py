@@ -6,7 +6,7 @@ from torch import Tensor
 
 from longreach.seeding import generator
 
-_RESAMPLES = 1000
+RESAMPLES = 1000
 
 
 def over_documents(
@@ -22,7 +22,7 @@ def over_documents(
     if len(names) == 1:
         unknown = torch.full_like(mean, torch.nan)
         return mean, unknown, unknown
-    weights = _draw_documents(len(names))
+    weights = draw_documents(len(names))
     means = sums @ weights.T / (weights @ sizes)
     ends = torch.tensor([(1 - share) / 2, (1 + share) / 2], dtype=torch.double)
     low, high = means.quantile(ends, dim=-1)
@@ -32,11 +32,11 @@ def over_documents(
 def resampled_documents(document: Int[Tensor, "n"]) -> Float[Tensor, "resamples n"]:
     """How often each token counts when documents are drawn anew."""
     names, member = torch.unique(document, return_inverse=True)
-    return _draw_documents(len(names))[:, member]
+    return draw_documents(len(names))[:, member]
 
 
-def _draw_documents(count: int) -> Float[Tensor, "resamples {count}"]:
+def draw_documents(count: int) -> Float[Tensor, "resamples {count}"]:
     """How often each document is drawn."""
-    picked = torch.randint(count, (_RESAMPLES, count), generator=generator(0, "documents"))
-    drawn = torch.zeros(_RESAMPLES, count, dtype=torch.double)
+    picked = torch.randint(count, (RESAMPLES, count), generator=generator(0, "documents"))
+    drawn = torch.zeros(RESAMPLES, count, dtype=torch.double)
     return drawn.scatter_add_(1, picked, torch.ones_like(picked, dtype=torch.double))

@@ -9,7 +9,7 @@ from longreach.probe.own_model import OwnModel
 from longreach.probe.passage import Passage
 from longreach.probe.result import Cost, Probed
 from longreach.probe.settings import MaskKind, Method, ProbeConfig
-from longreach.probe.sparsity import probe_targets, summarise
+from longreach.probe.sparsity import probe_targets, summarise_sparsity
 
 __all__ = [
     "Calibration",
@@ -27,6 +27,6 @@ __all__ = [
     "predicting",
     "probe",
     "probe_targets",
-    "summarise",
+    "summarise_sparsity",
     "total_steps",
 ]

@@ -4,16 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from longreach.seeding import stream
+from longreach.evaluate.documents import RESAMPLES, draw_documents
 
 Array = NDArray[np.float64]
 Statistic = Callable[[Array, Array], Array]
 """Of values [n] or [n, c] under weights [r, n]: a figure, or c of them, for each row of weights."""
 
-RESAMPLES = 1000
 _AT_ONCE = 2**22
 """Weights held in memory at a time."""
 
@@ -47,7 +45,7 @@ def quantile(share: float) -> Statistic:
     return of
 
 
-def estimate(documents: Sequence[Array], statistic: Statistic, seed: int = 0) -> list[Estimate]:
+def estimate(documents: Sequence[Array], statistic: Statistic) -> list[Estimate]:
     """One estimate for each column of the documents' values, [targets] or [targets, columns]."""
     filled = [values for values in documents if len(values)]
     if not filled:
@@ -57,7 +55,7 @@ def estimate(documents: Sequence[Array], statistic: Statistic, seed: int = 0) ->
     low: list[float | None] = [None] * len(whole)
     high = low
     if len(filled) > 1:
-        counts = _resampled(len(filled), seed)
+        counts = draw_documents(len(filled)).numpy()
         rows = max(1, _AT_ONCE // len(values))
         parts = [counts[start : start + rows].repeat(sizes, axis=1) for start in range(0, RESAMPLES, rows)]
         drawn = np.concatenate([statistic(values, part) for part in parts]).reshape(RESAMPLES, -1)
@@ -68,9 +66,3 @@ def estimate(documents: Sequence[Array], statistic: Statistic, seed: int = 0) ->
         Estimate(float(value), at_least, at_most, len(filled), len(values))
         for value, at_least, at_most in zip(whole, low, high, strict=True)
     ]
-
-
-def _resampled(documents: int, seed: int) -> Array:
-    """How often each document is drawn, in each resample."""
-    drawn = stream(seed, "bootstrap", torch.arange(RESAMPLES)).below("document", documents, documents)
-    return torch.nn.functional.one_hot(drawn, documents).sum(1).double().numpy()

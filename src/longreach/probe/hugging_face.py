@@ -20,7 +20,7 @@ class HuggingFace(LanguageModel):
     """A causal language model with a four-dimensional mask and explicit positions.
 
     Without a mask, Hugging Face reads a jump in the positions as the start of another packed sequence and cuts
-    attention there: so a mask is always given.
+    attention there: so a mask is given unless they count 1, 2, 3, ...
     """
 
     def __init__(self, model: Any, name: str, tokenizer: Any = None, memory: int = 1 << 30) -> None:
@@ -45,13 +45,15 @@ class HuggingFace(LanguageModel):
         at: Int[Tensor, "a"],
     ) -> Float[Tensor, "b a v"]:
         read = tokens.shape[1]
-        own = torch.eye(read, dtype=torch.bool, device=tokens.device)
-        seen = torch.ones_like(own).tril() if keep is None else keep.tril() | own
-        mask = torch.zeros(seen.shape, dtype=self.model.dtype, device=tokens.device)
-        mask = mask.masked_fill(~seen, torch.finfo(mask.dtype).min).expand(len(tokens), read, read)
+        mask = None
+        if keep is not None or not bool((positions.diff(dim=1) == 1).all()):
+            own = torch.eye(read, dtype=torch.bool, device=tokens.device)
+            seen = torch.ones_like(own).tril() if keep is None else keep.tril() | own
+            mask = torch.zeros(seen.shape, dtype=self.model.dtype, device=tokens.device)
+            mask = mask.masked_fill(~seen, torch.finfo(mask.dtype).min).expand(len(tokens), read, read)[:, None]
         return self.model(  # type: ignore[no-any-return]
             input_ids=tokens,
-            attention_mask=mask[:, None],
+            attention_mask=mask,
             position_ids=positions,
             use_cache=False,
             logits_to_keep=at,

@@ -15,7 +15,7 @@ from longreach.seeding import stream
 
 _CHECKED_TOKENS = 12
 _HIDDEN = (3, 4, 8)
-"""Tokens that the check hides; the last one is read by the one that is watched."""
+"""Tokens that the check hides."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class LanguageModel:
     ) -> Float[Tensor, "b a v"]:
         """Logits of the token after those `at` some places.  `keep[row, i, j]`: token i may see token j, on top of
         causality; every token sees itself."""
-        raise NotImplementedError
+        raise BadInput(f"{type(self).__name__} does not say how likely tokens are")
 
     def log_probabilities(
         self,

@@ -73,7 +73,7 @@ def probe(
 def total_steps(config: ProbeConfig, targets: Int[Tensor, "n"]) -> int:
     """What a probe will have told its progress in the end."""
     checks = config.held_out + len(targets) * len(tried_sizes(config.largest_k))
-    hidden = int(targets.max()) - 2
+    hidden = max(0, int(targets.max()) - 2)
     steps = {"masks": config.masks, "gradient": len(targets), "leave_one_out": hidden}
     return checks + steps.get(config.method, hidden + len(targets))
 

@@ -47,7 +47,7 @@ class Probed:
     model: str
     """What was asked, and in which precision."""
     pieces: tuple[str, ...]
-    """The tokens as a person reads them; together they are the text."""
+    """The tokens as a person reads them."""
     tokens: Int[Tensor, "t"]
     targets: Int[Tensor, "n"]
     """The index of each predicted token, at least 1."""

@@ -3,8 +3,9 @@
 The same tokens are predicted from contexts within the training length and beyond; and for each of them the probe tells,
 within the training length, how many tokens its prediction rests on.  Whether the loss that a longer context costs (or
 gains) depends on that number is asked twice: plainly, in bins of k, and by a linear regression that holds equal what
-else might explain it: how rare the token is, how sure the model was, how well it did, and how far into its document the
-token stands.  Documents are drawn anew for all intervals, never tokens.
+else might explain it: how rare the token is, how sure the model was, how well it did, how far into its document the
+token stands, and how much the context gave it at all: a prediction that needs no context has k = 0 and nothing to lose.
+Documents are drawn anew for all intervals, never tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +29,9 @@ from longreach.text import Corpus, Split
 
 BINS = ((0, 0), (1, 2), (3, 8), (9, 32), (33, None))
 """From and to which k, both included; the last also has what no tried k explains."""
-CONTROLS = ("log_frequency", "entropy", "loss", "log_place")
+_COUNTED = 1 << 24
+"""Tokens counted at once."""
+CONTROLS = ("log_frequency", "entropy", "loss", "log_place", "gain")
 
 
 def probe_targets(
@@ -56,7 +59,10 @@ def token_facts(
     split: Split, train: Split, probed: Sequence[Probed], losses: ContextLoss
 ) -> dict[str, Float[Tensor, "n"]]:
     """What might explain how a token's loss changes: k by three definitions, and the controls."""
-    counts = np.bincount(np.asarray(train.tokens), minlength=int(losses.token.max()) + 1)
+    size = 1 + max(int(losses.token.max()), int(train.tokens.max(initial=0)))
+    counts = np.zeros(size, dtype=np.int64)
+    for start in range(0, len(train.tokens), _COUNTED):
+        counts += np.bincount(train.tokens[start : start + _COUNTED], minlength=size)
     begin = torch.tensor(split.starts)[losses.document]
     unexplained = torch.tensor(2.0 * probed[0].settings.largest_k)
     sufficient = torch.cat([one.k_sufficient for one in probed]).float()
@@ -67,6 +73,7 @@ def token_facts(
         "loss": torch.cat([one.loss for one in probed]).float(),
         "entropy": torch.cat([one.entropy for one in probed]).float(),
         "faithfulness": torch.cat([one.faithfulness for one in probed]).float(),
+        "gain": torch.cat([one.loss_at[:, 0] - one.loss for one in probed]).float(),
         "log_frequency": torch.from_numpy(np.log1p(counts[losses.token.numpy()])).float(),
         "log_place": (losses.place - begin + 1).float().log(),
     }
@@ -156,7 +163,7 @@ def sufficiency(probed: Sequence[Probed], document: Int[Tensor, "n"]) -> list[di
     ]
 
 
-def summarise(
+def summarise_sparsity(
     model: LanguageModel,
     split: Split,
     train: Split,
@@ -176,7 +183,7 @@ def summarise(
         "tokens": len(losses.token),
         "documents": len(set(losses.document.tolist())),
         "seconds": sum(one.cost.seconds for one in probed),
-        "faithfulness": float(facts["faithfulness"].nanmedian()),
+        "faithfulness": None if facts["faithfulness"].isnan().all() else float(facts["faithfulness"].nanmedian()),
         "k": {name: k.quantile(quantiles).tolist() for name, k in ks.items()},
         "few": {name: _share_of_few(k, losses.document) for name, k in ks.items()},
         "losses": [

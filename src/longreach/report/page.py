@@ -50,6 +50,7 @@ def render_page(results: list[Result], groups: list[Group], title: str) -> str:
     lengths = sorted({score.length for result in results for score in result.scores})
     first = {result.variant: result for result in reversed(results)}
     variants = list(dict.fromkeys(result.variant for result in results))
+    only_text = all(group.metric == "next_token" for group in groups)
     # autoescape: names and settings come from files that anyone may have written
     template = Environment(autoescape=True).from_string(files("longreach.report").joinpath("page.html.j2").read_text())
     return template.render(
@@ -66,7 +67,7 @@ def render_page(results: list[Result], groups: list[Group], title: str) -> str:
         cards=[{"variant": name, "facts": _facts(first[name])} for name in variants],
         configs=[{"variant": name, "text": _settings(first[name])} for name in variants],
         runs=[{"path": result.folder.path.as_posix(), "info": result.info} for result in results],
-        length_svg=Markup(as_svg(length_figure(groups, ""))),
+        length_svg=None if only_text else Markup(as_svg(length_figure(groups, ""))),
         errors_svg=Markup(as_svg(errors)) if (errors := errors_figure(results)) else None,
         loss_svg=Markup(as_svg(loss_figure(results))),
         coverage_svg=Markup(as_svg(coverage_figure(results))),

@@ -1,7 +1,9 @@
 """Loss by length of runs on text: a table and a figure."""
 
+import csv
+import io
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import get_args
 
@@ -100,6 +102,16 @@ def loss_table(curves: list[LossCurves], title: str, width: int = 80) -> Table:
     return table
 
 
+def losses_to_csv(results: list[Result]) -> str:
+    """One line for each point of each curve."""
+    rows = [{"variant": result.variant, **asdict(loss)} for result in results for loss in result.losses]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
 def losses_figure(results: list[Result], title: str) -> Figure | None:
     """Loss against context and against position; every seed a thin line, one seed with its interval over documents."""
     if not any(result.losses for result in results):
@@ -117,14 +129,16 @@ def losses_figure(results: list[Result], title: str) -> Figure | None:
                 if len(one.curves) > 1:
                     axis.plot(sizes, [loss.nats for loss in curve], color=look["color"], lw=0.7, alpha=0.5)
                 else:
-                    low, high = [[getattr(loss, end) or math.nan for loss in curve] for end in ("low", "high")]
+                    ends = [(loss.low, loss.high) for loss in curve]
+                    low, high = ([math.nan if end is None else end for end in side] for side in zip(*ends, strict=True))
                     axis.fill_between(sizes, low, high, color=look["color"], alpha=0.15, lw=0)
-        axis.axvline(max(one.trained_to for one in curves), color="#555555", lw=1, ls=":")
+        for trained_to in sorted({one.trained_to for one in curves}):
+            axis.axvline(trained_to, color="#555555", lw=1, ls=":")
         axis.set_xscale("log", base=2)
         axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
         axis.grid(alpha=0.25)
     panels[0].set(xlabel="tokens of context", ylabel="loss of the same tokens (nats)", title="by context")
     panels[1].set(xlabel="position in the window", ylabel="loss (nats)", title="by position")
     panels[0].legend(frameon=False)
-    figure.suptitle(f"{title}\n(dotted: trained up to here)" if title else "", fontsize=11)
+    figure.suptitle(f"{title}\n(dotted: lengths that were trained)" if title else "", fontsize=11)
     return figure

@@ -8,7 +8,7 @@ from longreach.files import write_atomically
 from longreach.report.curves import Group, Result, headline_groups
 from longreach.report.figures import errors_figure, length_figure, save_png
 from longreach.report.page import render_page
-from longreach.report.text import losses_figure
+from longreach.report.text import losses_figure, losses_to_csv
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ def write_report(results: list[Result], folder: Path) -> Report:
         save_png(length_figure(groups, title), report.png)
     if losses is not None:
         save_png(losses, folder / "losses.png")
+        write_atomically(folder / "losses.csv", losses_to_csv(results).encode())
     errors = errors_figure(results)
     if errors is not None:
         save_png(errors, folder / "errors.png")

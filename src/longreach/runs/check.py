@@ -20,6 +20,8 @@ from longreach.train import legal_lengths
 
 def check(config: RunConfig, stacked: bool = False) -> None:
     """Find out before training starts what would go wrong after it; `stacked` if seeds are to be trained as one."""
+    if isinstance(config.task, Text):
+        _ = config.task.opened  # or refuses a corpus that is not there
     data = training_data(config, 1024, [0], device="cpu")
     config.ids.check(config.task, _look(config.task, data.longest))
     model = new_model(config, seed=0, device="cpu")

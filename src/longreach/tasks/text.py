@@ -61,14 +61,18 @@ class Text(Task):
         return replace(self, split=split)
 
     @property
-    def opened(self) -> Corpus:
+    def _folder(self) -> Path:
         if not self.corpus:
             raise BadInput("task.corpus is missing: a folder that `longreach text prepare` made")
-        return _open(self.corpus)
+        return Path(self.corpus).resolve()
+
+    @property
+    def opened(self) -> Corpus:
+        return _open(self._folder)
 
     @property
     def documents(self) -> Split:
-        return _split(self.opened.folder, self.split)
+        return _split(self._folder, self.split)
 
     def check_length(self, length: int) -> None:
         have = len(self.documents.tokens)
@@ -87,7 +91,7 @@ class Text(Task):
     def read(self, places: Int[Tensor, "b t"]) -> Int[Tensor, "b t"]:
         """The tokens at some places of the split."""
         if places.is_cuda:
-            stored = _on_device(self.corpus, self.split, str(places.device))
+            stored = _on_device(self._folder, self.split, str(places.device))
             if stored is not None:
                 return stored[places].long() & _ALL_BITS[stored.dtype]
             if torch.cuda.is_current_stream_capturing():
@@ -125,7 +129,7 @@ class Text(Task):
         return torch.stack([before[:, 0] + begins, place], dim=1)
 
     def _begins(self, tokens: Int[Tensor, "*n"]) -> Bool[Tensor, "*n"]:
-        return _beginnings(self.corpus, self.segment_ends, str(tokens.device))[tokens]
+        return _beginnings(self._folder, self.segment_ends, str(tokens.device))[tokens]
 
     def parse(self, text: str) -> list[int]:
         tokens = self.opened.tokenizer.encode(text)
@@ -142,18 +146,18 @@ _ALL_BITS = {torch.int16: 0xFFFF, torch.int32: 0xFFFFFFFF}
 
 
 @lru_cache(maxsize=8)
-def _open(folder: str) -> Corpus:
+def _open(folder: Path) -> Corpus:
     return Corpus.open(folder)
 
 
 @lru_cache(maxsize=8)
 def _split(folder: Path, split: SplitName) -> Split:
-    return _open(str(folder)).split(split)
+    return _open(folder).split(split)
 
 
 @lru_cache(maxsize=8)
-def _on_device(folder: str, split: SplitName, device: str) -> Tensor | None:
-    tokens = _split(Path(folder), split).tokens
+def _on_device(folder: Path, split: SplitName, device: str) -> Tensor | None:
+    tokens = _split(folder, split).tokens
     if tokens.nbytes > _ON_DEVICE:
         return None
     signed = np.asarray(tokens).view(np.int16 if tokens.itemsize == 2 else np.int32)
@@ -161,7 +165,7 @@ def _on_device(folder: str, split: SplitName, device: str) -> Tensor | None:
 
 
 @lru_cache(maxsize=8)
-def _beginnings(folder: str, characters: str, device: str) -> Bool[Tensor, "v"]:
+def _beginnings(folder: Path, characters: str, device: str) -> Bool[Tensor, "v"]:
     """Which tokens begin a segment: those with one of the characters, and the one between two documents."""
     tokenizer = _open(folder).tokenizer
     begins = [any(character.encode() in spelt for character in characters) for spelt in tokenizer.spelling]

@@ -96,7 +96,7 @@ def _form(path: Path) -> Callable[[Path, str], Iterator[Piece]]:
 
 
 def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    return any(part.startswith(".") or part == "__pycache__" for part in path.parts)
 
 
 def _digest(text: str, place: str) -> bytes:
