@@ -39,7 +39,7 @@ def summary(found: Sequence[Probed]) -> dict[str, Any]:
         "k_participation": _together(found, "k_participation").median().item(),
         f"k_sufficient_at_most_{_FEW}": (sufficient <= _FEW).double().mean().item(),
         "span": _together(found, "span").median().item(),
-        "faithfulness": faithful.nanmean().item(),
+        "faithfulness": None if faithful.isnan().all() else faithful.nanmean().item(),
         "tokens_computed": sum(probed.cost.tokens for probed in found),
         "tokens_checking": sum(probed.cost.checking_tokens for probed in found),
         "seconds": sum(probed.cost.seconds for probed in found),
@@ -51,7 +51,7 @@ def print_summary(found: Sequence[Probed]) -> None:
     largest = found[0].settings.largest_k
     lines = {
         "predictions": f"{told['predictions']} in {told['passages']} passage{'s' * (told['passages'] > 1)}",
-        "loss in full context": f"{told['loss']:.3f} nats",
+        "loss in full context, mean": f"{told['loss']:.3f} nats",
         f"k by weights above {found[0].settings.tau:g} nats": f"{told['k_weights']:g}",
         f"k that suffices, within {found[0].settings.eps:g} nats": (
             f"above {largest}" if told["k_sufficient"] is None else f"{told['k_sufficient']:g}"
@@ -59,7 +59,7 @@ def print_summary(found: Sequence[Probed]) -> None:
         "k by participation": f"{told['k_participation']:.1f}",
         f"predictions for which k <= {_FEW} suffices": f"{told[f'k_sufficient_at_most_{_FEW}']:.0%}",
         "span": f"{told['span']:g} tokens",
-        "faithfulness (LDS)": f"{told['faithfulness']:.3f}",
+        "faithfulness (LDS), mean": "unknown" if told["faithfulness"] is None else f"{told['faithfulness']:.3f}",
         "cost": f"{told['tokens_computed']:,} tokens, {told['tokens_checking']:,} to check, {told['seconds']:.0f} s",
     }
     table = Table("", "median, where not said otherwise", box=box.SIMPLE, title=f"{told['model']}, {told['method']}")
