@@ -39,7 +39,10 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 def node(cluster):
+    """Ignores interrupts, as one does that was started in the background of a script."""
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
     made = cluster.add_node(num_cpus=1)
+    signal.signal(signal.SIGINT, usual)
     yield made
     if made in cluster.list_all_nodes():
         cluster.remove_node(made)

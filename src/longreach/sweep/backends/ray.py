@@ -1,9 +1,9 @@
 """Ray: a cluster of its own on this machine, or one that exists."""
 
 import os
+import signal
 import socket
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +15,13 @@ from longreach.sweep.resources import Resources
 
 try:
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:
     raise BadInput("the backend ray needs Ray: pip install 'longreach[ray]'") from error
 
 _SECONDS = 0.5
 """Between two looks at a job's process."""
 _ASK_AGAIN = 10.0
-"""Seconds after which jobs that were to stop and have not ended are told once more."""
-_ANSWER = 5.0
-"""Seconds within which the bell says whether it rang."""
-
-
-class _Bell:
-    """Rung by the driver, heard by all jobs.  Ray's own way to cancel interrupts a job's keeper once, and where the
-    interrupt comes at an unlucky moment it is lost, and so is every later one."""
-
-    def __init__(self) -> None:
-        self.rung = False
-
-    def ring(self) -> None:
-        self.rung = True
-
-    def has_rung(self) -> bool:
-        return self.rung
+"""Seconds after which a job that was to stop and has not ended is asked once more."""
 
 
 class RayBackend(Backend):
@@ -69,9 +52,6 @@ class RayBackend(Backend):
         # what is lost comes back to us: a retry of Ray's own would not be counted
         options = {"num_cpus": resources.cpus, "num_gpus": self.gpus, "max_retries": 0}
         self.task = ray.remote(**options)(_keep)
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        bell = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(_Bell)
-        self.bell = bell.remote()
 
     def has_room(self) -> bool:
         # Ray queues what finds no place, and a cluster that can grow does so for what is queued
@@ -80,7 +60,7 @@ class RayBackend(Backend):
     def start(self, number: int, order: Order) -> None:
         order = order.on("cuda" if self.gpus else "cpu")
         self.tasks[number] = self.task.options(name="/".join(Path(order.folders[0]).parts[-3:])).remote(
-            order, os.getcwd(), self.bell
+            order, os.getcwd()
         )
 
     def ended(self, seconds: float) -> dict[int, Outcome]:
@@ -91,11 +71,10 @@ class RayBackend(Backend):
         return {numbers[task]: self._result(numbers[task]) for task in ready}
 
     def stop(self) -> None:
+        # Ray does what it can: a request that comes at an unlucky moment gets lost
         self.asked = time.monotonic()
-        with suppress(ray.exceptions.RayError):  # a bell that cannot be reached is rung again
-            ray.get(self.bell.ring.remote(), timeout=_ANSWER)
         for task in self.tasks.values():
-            ray.cancel(task)  # those that still wait for a place do not hear a bell
+            ray.cancel(task)
 
     def close(self) -> None:
         """The processes of jobs that still run notice that their keepers are gone; they save and end."""
@@ -122,24 +101,15 @@ def _refuse_dead_address(address: str) -> None:
         raise RunFailed(f"no Ray at {address}: {error.strerror or error}") from error
 
 
-def _keep(order: Order, folder: str, bell: Any) -> Outcome:
-    """Runs on a worker.  When the bell rings, or Ray interrupts it, it lets its job save."""
-    if _has_rung(bell):  # it waited for a place until another job gave up its own
-        return Outcome(stopped=True, reason="")
+def _keep(order: Order, folder: str) -> Outcome:
+    """Runs on a worker.  A cancelled task is interrupted here, and lets its job save."""
+    # a cluster that was started in the background of a script ignores interrupts, and so do its workers
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = JobProcess(order, folder=folder)
     while True:
         try:
             # in short waits: Ray's interrupt does not end one that lasts
             if (outcome := process.outcome(_SECONDS)) is not None:
                 return outcome
-            if _has_rung(bell):
-                process.stop()
         except KeyboardInterrupt:
             process.stop()
-
-
-def _has_rung(bell: Any) -> bool:
-    try:
-        return bool(ray.get(bell.has_rung.remote(), timeout=_ANSWER))
-    except ray.exceptions.RayError:  # its node is lost: it comes back elsewhere, and is rung again
-        return False
