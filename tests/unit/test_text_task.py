@@ -12,6 +12,7 @@ from longreach.cli.main import main
 from longreach.errors import BadInput
 from longreach.seeding import stream
 from longreach.tasks import Text
+from longreach.tasks.structure import Structure
 from longreach.text import Corpus
 
 
@@ -65,7 +66,7 @@ def test_a_missing_corpus_is_told() -> None:
 
 
 def test_segments_count_sentences_and_places(corpus: str) -> None:
-    task = Text(corpus=corpus, segment_ends=".", segment_places=4)
+    task = Text(corpus=corpus, structure=Structure(segments=".", places=4))
     tokens = torch.tensor([task.parse("ab.cdefg..h")])
     sample = draw(task, 1, tokens.shape[1])
     segment, place = task.coupling(type(sample)(**{**vars(sample), "tokens": tokens}), "aligned")[0]
@@ -74,7 +75,7 @@ def test_segments_count_sentences_and_places(corpus: str) -> None:
 
 
 def test_segments_follow_from_the_tokens_written(corpus: str) -> None:
-    task = Text(corpus=corpus, segment_ends=".\n", segment_places=9)
+    task = Text(corpus=corpus, structure=Structure(segments=".\n", places=9))
     sample = draw(task, 16, 120)
     ids = task.coupling(sample, "aligned")
     for place in range(1, 120):
@@ -83,7 +84,7 @@ def test_segments_follow_from_the_tokens_written(corpus: str) -> None:
 
 def test_ids_of_a_token_do_not_tell_what_follows(corpus: str) -> None:
     """Else a loss with the true IDs would be a cheat."""
-    task = Text(corpus=corpus, segment_ends=".\n")
+    task = Text(corpus=corpus, structure=Structure(segments=".\n"))
     sample = draw(task, 8, 60)
     changed = sample.tokens.clone()
     changed[:, 30:] = sample.tokens[:, 30:].flip(1)
@@ -94,7 +95,7 @@ def test_ids_of_a_token_do_not_tell_what_follows(corpus: str) -> None:
 
 
 def test_generation_goes_on_with_the_ids_of_its_own_tokens(corpus: str) -> None:
-    task, policy = Text(corpus=corpus, segment_ends=". "), Coupled(max_id=200)
+    task, policy = Text(corpus=corpus, structure=Structure(segments=". ")), Coupled(max_id=200)
     model = build_model(
         TransformerConfig(layers=1, width=32, heads=2), len(task.vocabulary), 0, policy.level_sizes(task), 200
     )
@@ -113,7 +114,7 @@ def test_text_without_segments_has_no_coupling(corpus: str, policy) -> None:
 
 RECIPE = """
 title: A few words
-task: {{name: text, corpus: {corpus}, segment_ends: ". "}}
+task: {{name: text, corpus: {corpus}, structure: {{segments: ". "}}}}
 model: {{name: llama, layers: 1, width: 32, heads: 2}}
 train: {{lengths: 32, steps: 12, batch_size: 4, validate_every: 6, save_every: 6, log_every: 3}}
 evaluate: {{lengths: [8, 32, 128], samples: 256, free_samples: 0}}

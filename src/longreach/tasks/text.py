@@ -1,19 +1,20 @@
 """Predict the next token of a text, at every place of a window."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Form, Level, Sample, Task, build_sample
+from longreach.tasks.structure import Structure, Traits
 from longreach.text import Corpus, Split, SplitName
 
 _ON_DEVICE = 8 << 30
@@ -35,15 +36,8 @@ class Text(Task):
     split: SplitName = "train"
     """Which of its documents.  Training is validated on `valid` and tested on `test`, whatever this says."""
 
-    segment_ends: str = ""
-    """Coupled IDs from the structure of the text (ours): a token that has one of these characters begins a new segment.
-    `.!?` and line breaks give sentences, line breaks alone the lines of a program.  Empty: no coupling."""
-    segment_places: int = 128
-    """Places within a segment that are told apart; those beyond share the last ID."""
-
-    def __post_init__(self) -> None:
-        if self.segment_places < 1:
-            raise ValueError(f"text.segment_places must be at least 1, got {self.segment_places}")
+    structure: Structure = field(default_factory=Structure)
+    """Which coupled IDs the text has, for ID policies that take them; none, unless it names what ends a segment."""
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -103,7 +97,7 @@ class Text(Task):
 
     @property
     def coupling_levels(self) -> tuple[Level, ...]:
-        return (Level("segment"), Level("place", self.segment_places)) if self.segment_ends else ()
+        return self.structure.levels
 
     @property
     def coupling_by_rule(self) -> bool:
@@ -111,25 +105,19 @@ class Text(Task):
 
     @property
     def coupling_by_tokens(self) -> bool:
-        return bool(self.segment_ends)
+        return bool(self.structure.levels)
 
     def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
-        """Which segment a token stands in, and its place there.  Both forms are the same."""
-        if not self.segment_ends:
+        """Both forms are the same."""
+        if not self.structure.levels:
             return super().coupling(sample, form)
-        begins = self._begins(sample.tokens)
-        begins[:, 0] = True
-        index = torch.arange(begins.shape[1], device=begins.device)
-        place = index - index.where(begins, 0).cummax(1).values + 1
-        return torch.stack([begins.cumsum(1), place.clamp(max=self.segment_places)], dim=1)
+        return self.structure.ids(self._traits(sample.tokens))
 
     def follow_coupling(self, token: Int[Tensor, "b"], before: Int[Tensor, "b g"]) -> Int[Tensor, "b g"]:
-        begins = self._begins(token)
-        place = torch.where(begins, 1, (before[:, 1] + 1).clamp(max=self.segment_places))
-        return torch.stack([before[:, 0] + begins, place], dim=1)
+        return self.structure.follow(self._traits(token), before)
 
-    def _begins(self, tokens: Int[Tensor, "*n"]) -> Bool[Tensor, "*n"]:
-        return _beginnings(self._folder, self.segment_ends, str(tokens.device))[tokens]
+    def _traits(self, tokens: Int[Tensor, "*n"]) -> Traits:
+        return _vocabulary_traits(self._folder, self.structure, str(tokens.device)).of(tokens)
 
     def parse(self, text: str) -> list[int]:
         tokens = self.opened.tokenizer.encode(text)
@@ -165,9 +153,6 @@ def _on_device(folder: Path, split: SplitName, device: str) -> Tensor | None:
 
 
 @lru_cache(maxsize=8)
-def _beginnings(folder: Path, characters: str, device: str) -> Bool[Tensor, "v"]:
-    """Which tokens begin a segment: those with one of the characters, and the one between two documents."""
+def _vocabulary_traits(folder: Path, structure: Structure, device: str) -> Traits:
     tokenizer = _open(folder).tokenizer
-    begins = [any(character.encode() in spelt for character in characters) for spelt in tokenizer.spelling]
-    begins[tokenizer.end] = True
-    return torch.tensor(begins, device=device)
+    return Traits(*(trait.to(device) for trait in structure.traits(tokenizer.spelling, tokenizer.end)))

