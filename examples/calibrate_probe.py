@@ -1,4 +1,4 @@
-"""How well does the probe find the tokens that answers depend on?  Tiny models, a few minutes on a CPU each.
+"""How well does the probe find the tokens that answers depend on?  Tiny models, up to a few minutes on a CPU each.
 
 All of them, or those that are named: python examples/calibrate_probe.py planted_1 planted_2 planted_3 planted_4
 """
@@ -37,9 +37,12 @@ for name in sys.argv[1:] or TASKS:
         train=lr.TrainConfig(lengths=lengths, steps=steps, optimizer=lr.OptimizerConfig(lr=2e-3, warmup=100)),
         evaluate=lr.EvalConfig(lengths=lr.Lengths.parse(str(lengths.high)), samples=256, free_samples=16),
     )
-    lr.run(config, out=f"runs/probe/{name}")
-    _, model = lr.load_model(lr.RunFolder(Path("runs/probe") / name))
+    folder = Path("runs/probe") / name
+    lr.run(config, out=folder, resume=folder.exists())
+    _, model = lr.load_model(lr.RunFolder(folder))
     found[name] = calibrate(OwnModel(model, name), task, lengths.high, 32, ProbeConfig(), [32, 64, 128, 256, 512])
     for row in found[name]:
         print(name, row)
-draw_calibrations(found, "32 samples of each task").savefig("runs/probe/calibration.png", dpi=150)
+draw_calibrations(found, "circles: 32 to 512 masks; squares: leave one out").savefig(
+    "runs/probe/calibration.png", dpi=150
+)

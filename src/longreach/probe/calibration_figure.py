@@ -36,7 +36,8 @@ def draw_calibrations(found: Mapping[str, Sequence[Calibration]], title: str) ->
                 told = [row for row in rows if row.method == method]
                 x, y = [row.tokens for row in told], [getattr(row, quantity) for row in told]
                 axes.plot(x, y, style, color=f"C{number}", label=label)
-        axes.set(xscale="log", xlabel="tokens computed per sample", ylabel=name)
+        axes.set_xscale("log", base=2)
+        axes.set(xlabel="tokens computed per sample", ylabel=name)
         axes.set_ylim(0, None if quantity == "k_error_weights" else 1.05)
         axes.grid(alpha=0.3)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", fontsize="small")
