@@ -11,7 +11,7 @@ from rich.text import Text
 from torch import Tensor
 
 from longreach.cli.columns import print_columns
-from longreach.cli.console import out
+from longreach.cli.console import out, say
 from longreach.errors import BadInput
 from longreach.probe import Calibration, Probed
 
@@ -85,7 +85,9 @@ def print_shown(probed: Probed, count: int) -> None:
 def print_calibration(rows: Sequence[Calibration], title: str) -> None:
     print(title)
     columns = list(zip(*(asdict(row).values() for row in rows), strict=True))
-    print_columns(dict(zip(asdict(rows[0]), columns, strict=True)))
+    hidden = print_columns(dict(zip(asdict(rows[0]), columns, strict=True)))
+    if hidden:
+        say.print(f"no room for {', '.join(hidden)}: see --json", style="dim", markup=False)
 
 
 def _together(found: Sequence[Probed], name: str) -> Tensor:

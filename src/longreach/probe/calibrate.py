@@ -46,6 +46,11 @@ class Calibration:
     k_sufficient: float
     """Of the answers that have one."""
     k_participation: float
+    k_error_weights: float
+    """How far k by weights is from what the task needs, whatever the sign: the mean over answers."""
+    k_error_sufficient: float
+    """The same for the k that suffices, of the answers that have one; only some numbers of tokens are tried."""
+    k_error_participation: float
     faithfulness: float
     tokens: float
     """Tokens computed to get the weights of one sample."""
@@ -96,7 +101,12 @@ def _trial(model: LanguageModel, texts: Sequence[_Text], config: ProbeConfig) ->
     named = [result.clear_weights.abs() > config.tau for result in found]
     needed = [text.needed for text in texts]
     hits = sum(int((one & other).sum()) for one, other in zip(named, needed, strict=True))
-    sufficient = torch.cat([result.k_sufficient for result in found])
+    k_needed = torch.cat([one.sum(1) for one in needed]).double()
+    weights, sufficient, participation = (
+        torch.cat([getattr(result, name) for result in found]).double()
+        for name in ("k_weights", "k_sufficient", "k_participation")
+    )
+    reached = sufficient >= 0
     return Calibration(
         method=config.method,
         masks=config.masks if config.method == "masks" else None,
@@ -104,10 +114,13 @@ def _trial(model: LanguageModel, texts: Sequence[_Text], config: ProbeConfig) ->
         precision=_share(hits, sum(int(one.sum()) for one in named)),
         recall=_share(hits, sum(int(one.sum()) for one in needed)),
         ranked=_share(sum(map(_ranked, found, needed)), sum(int(one.sum()) for one in needed)),
-        k_needed=torch.cat([one.sum(1) for one in needed]).double().mean().item(),
-        k_weights=torch.cat([result.k_weights for result in found]).double().mean().item(),
-        k_sufficient=sufficient[sufficient >= 0].double().mean().item(),
-        k_participation=torch.cat([result.k_participation for result in found]).double().mean().item(),
+        k_needed=k_needed.mean().item(),
+        k_weights=weights.mean().item(),
+        k_sufficient=sufficient[reached].mean().item(),
+        k_participation=participation.mean().item(),
+        k_error_weights=(weights - k_needed).abs().mean().item(),
+        k_error_sufficient=(sufficient - k_needed).abs()[reached].mean().item(),
+        k_error_participation=(participation - k_needed).abs().mean().item(),
         faithfulness=_mean_faithfulness(found),
         tokens=sum(result.cost.tokens for result in found) / len(found),
     )
