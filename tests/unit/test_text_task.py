@@ -1,5 +1,6 @@
 """Text as a task: windows of a corpus, splits that do not mix, IDs from its structure, runs that end with losses."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -166,6 +167,16 @@ def test_eval_asks_text_at_other_contexts(ran: Path, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out
     assert "64" in printed
     assert "encoded by scaled_rope" in " ".join(printed.split())
+    for name in ("losses.json", "losses.csv"):
+        command = ["eval", run, "--lengths", "16,64", "--device", "cpu", "--encoding", "scaled_rope"]
+        assert main([*command, "--out", str(ran / name)]) == 0
+    rows = json.loads((ran / "losses.json").read_text())
+    by_context = [row for row in rows if row.get("by") == "context"]
+    assert [row["size"] for row in by_context] == [16, 64]
+    assert all(row["test_ids"] == "encoded by scaled_rope" for row in rows)
+    lines = list(csv.DictReader((ran / "losses.csv").open()))
+    assert [float(line["nats"]) for line in lines if line["by"] == "context"] == [row["nats"] for row in by_context]
+    capsys.readouterr()
     assert main(["eval", run, "--lengths", "90000", "--device", "cpu"]) == 2
     assert "no document has 90000 tokens of context" in capsys.readouterr().err
 

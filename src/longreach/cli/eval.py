@@ -10,9 +10,9 @@ from longreach.cli.flags import task_axes
 from longreach.cli.progress import watch
 from longreach.config import build, read_value, to_plain
 from longreach.errors import BadInput
-from longreach.evaluate import EvalConfig, make_card, to_csv, to_json
+from longreach.evaluate import EvalConfig, losses_to_json, make_card, to_csv, to_json
 from longreach.files import write_atomically
-from longreach.report import Result, tables
+from longreach.report import Result, losses_to_csv, tables
 from longreach.runs import RunFolder, choose_device, find_runs, left_out, load_model, run_test, work_of_test
 from longreach.train import legal_lengths
 
@@ -36,7 +36,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--prompt-ids-only", action="store_true", help="predicted IDs: only those the prompt has")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
-    parser.add_argument("--out", type=Path, help="write the scores to this .json or .csv file")
+    parser.add_argument("--out", type=Path, help="write the scores, of text the losses too, to this .json or .csv file")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON, and no progress")
     parser.set_defaults(verb=run, takes_settings=True)
 
@@ -51,14 +51,15 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     folders = list(find_runs(args.run))
     if not folders:
         raise BadInput(f"{args.run} holds no run")
+    as_csv = args.out is not None and args.out.suffix == ".csv"
+    if as_csv and len({folder.config().task.open_ended for folder in folders}) > 1:
+        raise BadInput("runs on text and others do not share columns: --out with a .json file takes both")
     results = []
     for folder in folders:
         results.append(_evaluate(folder, args, axes, device))
-    scores = [score for result in results for score in result.scores]
-    labels = [_label(result) for result in results for _ in result.scores]
-    rows = [{**label, **row} for label, row in zip(labels, to_json(scores), strict=True)]
+    rows = [{**_label(result), **row} for result in results for row in _rows(result)]
     if args.out is not None:
-        content = to_csv(scores, labels) if args.out.suffix == ".csv" else json.dumps(rows)
+        content = _as_csv(results) if as_csv else json.dumps(rows)
         write_atomically(args.out, content.encode())
     if args.json:
         print(json.dumps(rows))
@@ -74,6 +75,19 @@ def _label(result: Result) -> dict[str, str]:
     """Columns in front of the scores.  What was done to the IDs is told, so that no control passes for a result."""
     label = {"run": str(result.folder.path), "variant": result.info.variant}
     return label if result.card.test_ids == "plain" else {**label, "test_ids": result.card.test_ids}
+
+
+def _rows(result: Result) -> list[dict[str, Any]]:
+    return [*to_json(result.scores), *losses_to_json(result.losses)]
+
+
+def _as_csv(results: list[Result]) -> str:
+    """Scores, or of text, which is judged by them, the losses."""
+    labels = [_label(result) for result in results]
+    if any(result.losses for result in results):
+        return losses_to_csv(results, labels)
+    scores = [score for result in results for score in result.scores]
+    return to_csv(scores, [label for label, result in zip(labels, results, strict=True) for _ in result.scores])
 
 
 def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[Any]], device: str) -> Result:

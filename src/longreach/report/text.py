@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import get_args
@@ -102,9 +103,10 @@ def loss_table(curves: list[LossCurves], title: str, width: int = 80) -> Table:
     return table
 
 
-def losses_to_csv(results: list[Result]) -> str:
-    """One line for each point of each curve."""
-    rows = [{"variant": result.variant, **asdict(loss)} for result in results for loss in result.losses]
+def losses_to_csv(results: list[Result], labels: Sequence[Mapping[str, str]] | None = None) -> str:
+    """One line for each point of each curve.  `labels`, one mapping for each result, are the columns in front."""
+    marks = [{"variant": result.variant} for result in results] if labels is None else labels
+    rows = [{**mark, **asdict(loss)} for mark, result in zip(marks, results, strict=True) for loss in result.losses]
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
