@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from stories import long_story, write_jsonl
 
 from longreach.api import Coupled, Predicted, TransformerConfig, build_model, generate
 from longreach.cli.main import main
 from longreach.errors import BadInput
 from longreach.seeding import stream
 from longreach.tasks import Text
+from longreach.tasks import text as task_module
 from longreach.tasks.structure import Structure
-from longreach.text import Corpus
+from longreach.text import Corpus, PrepareConfig, prepare
 
 
 def draw(task: Text, batch: int, length: int, widest: int | None = None):
@@ -159,6 +161,54 @@ def test_resumed_equals_undisturbed(ran: Path) -> None:
     assert main(["run", str(ran / "words.yaml"), "--out", str(ran / "again"), "--only", "counting", "--resume"]) == 0
     for name in ("losses.json", "checkpoints/step-00000012.safetensors"):
         assert (whole / name).read_bytes() == (again / name).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def renewed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, and in its corpus's place another one: the same words cut otherwise."""
+    place = tmp_path_factory.mktemp("renewed")
+
+    def lay(tokenizer: str, **settings) -> None:
+        shutil.rmtree(place / "corpus", ignore_errors=True)
+        chosen = PrepareConfig(tokenizer=tokenizer, valid=0.2, test=0.2, **settings)
+        prepare([str(place / "stories.jsonl")], place / "corpus", chosen)
+        task_module._open.cache_clear()  # a process keeps the corpus that it has opened
+
+    write_jsonl(place / "stories.jsonl", [long_story(number, 30) for number in range(20)])
+    (place / "words.yaml").write_text(RECIPE.format(corpus=place / "corpus"))
+    lay("bytes")
+    command = ["run", str(place / "words.yaml"), "--out", str(place / "out"), "--only", "counting"]
+    assert main([*command, "--device", "cpu"]) == 0
+    lay("bpe", vocabulary=258)  # the same size: nothing else would notice
+    return place
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "words.yaml", "--out", "out", "--only", "counting", "--resume"],
+        ["eval", "out", "--lengths", "16"],
+        ["predict", "out/counting/seed-0", "--prompt", "The miller"],
+        ["probe", "out/counting/seed-0", "corpus", "--length", "32"],
+        ["export", "out/counting/seed-0", "exported"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_another_corpus_in_the_same_place_is_refused(renewed: Path, command, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(renewed)
+    capsys.readouterr()
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert "is not the corpus that out/counting/seed-0 was trained on" in " ".join(error.split())
+    assert error.count("\n") == 1
+
+
+def test_a_run_that_did_not_note_its_corpus_still_loads(renewed: Path, tmp_path: Path) -> None:
+    seed = shutil.copytree(renewed / "out" / "counting" / "seed-0", tmp_path / "seed-0")
+    noted = json.loads((seed / "run.json").read_text())
+    assert len(noted.pop("corpus")) == 64
+    (seed / "run.json").write_text(json.dumps(noted))
+    assert main(["eval", str(seed), "--lengths", "16"]) == 0
 
 
 def test_eval_asks_text_at_other_contexts(ran: Path, capsys: pytest.CaptureFixture[str]) -> None:

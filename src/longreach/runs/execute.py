@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from longreach.config import to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.ranks import ALONE, Ranks, processes
 from longreach.runs.check import check
+from longreach.runs.corpus import corpus_of, refuse_other_corpus
 from longreach.runs.failures import naming_lack_of_memory
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.follow import FINISHED, follow
@@ -92,7 +94,7 @@ def execute_together(
             folder.note_resume(info)
         else:
             check(config)
-            folder.create(config, info)
+            folder.create(config, replace(info, corpus=corpus_of(config.task)))
         journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)
         model = new_model(config, info.seed, device)
         todo.append(Run(config, folder, info.seed, model, journal, Trackers(track, config, folder, info)))
@@ -129,10 +131,11 @@ def _interrupted(runs: list[Run]) -> bool:
 
 
 def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
-    """A run goes on only as it was started."""
+    """A run goes on only as it was started, and on the same text."""
     stored, asked = to_plain(folder.config()), to_plain(config)
     for path, (old, new) in _differences(stored, asked).items():
         raise BadInput(f"{folder.path} was started with {path}={old}, now asked for {new}: choose another --out")
+    refuse_other_corpus(folder, config.task)
 
 
 def _differences(old: object, new: object, path: str = "") -> dict[str, tuple[object, object]]:

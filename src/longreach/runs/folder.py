@@ -1,7 +1,7 @@
 """The run folder: one per seed, holding all that is needed to trust, repeat, resume and report a run.
 
 config.yaml        the whole configuration, defaults written out
-run.json           recipe, variant, seed, versions, device, commit
+run.json           recipe, variant, seed, versions, device, commit, the corpus of a text
 metrics.jsonl      one line per logged step; TensorBoard's files lie beside it in tensorboard/
 checkpoints/       step-N.safetensors with step-N.json
 log.jsonl          what happened, and when: started, resumed, checkpoint, gave up, testing, finished
@@ -62,6 +62,8 @@ class RunInfo:
     """Processes that trained it together."""
     resumed: list[dict[str, Any]] = field(default_factory=list)
     """Device, versions, commit and ranks of later starts, where they differ from the first."""
+    corpus: str = ""
+    """Fingerprint of the text that it was trained on; empty for other tasks, and in runs that did not note it."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from longreach.evaluate import (
 )
 from longreach.model import Model
 from longreach.positions.ids import IdPolicy
+from longreach.runs.corpus import refuse_other_corpus
 from longreach.runs.folder import RunFolder
 from longreach.runs.observer import Observer, Run, label
 from longreach.runs.parts import new_model
@@ -91,6 +92,7 @@ def run_test(
 def load_model(folder: RunFolder, device: str = "cpu") -> tuple[RunConfig, Model]:
     """A trained model and the configuration it was trained under."""
     config = folder.config()
+    refuse_other_corpus(folder, config.task)
     model = new_model(config, seed=0, device=device)
     load_checkpoint(_selected(folder, config), model)
     return config, model.eval()
