@@ -66,9 +66,10 @@ def test_what_is_written_computes_the_same(runs, name, kind, tmp_path, capsys):
         torch.testing.assert_close(found, ours.all_logits(tokens, torch.arange(5)[None, None]), rtol=1e-4, atol=1e-6)
 
 
-def test_a_model_of_text_comes_with_its_tokenizer(tmp_path, capsys):
+@pytest.mark.parametrize("settings", [{"tokenizer": "bpe", "vocabulary": 300}, {"tokenizer": "bytes"}])
+def test_a_model_of_text_comes_with_its_tokenizer(settings, tmp_path, capsys):
     texts = write_jsonl(tmp_path / "stories.jsonl", stories(30))
-    prepare([str(texts)], tmp_path / "corpus", PrepareConfig(tokenizer="bpe", vocabulary=300, valid=0.2, test=0.2))
+    prepare([str(texts)], tmp_path / "corpus", PrepareConfig(valid=0.2, test=0.2, **settings))
     task = Text(corpus=str(tmp_path / "corpus"))
     config = _config("llama")
     evaluate = replace(config.evaluate, lengths=Lengths((8,)), free_samples=0)

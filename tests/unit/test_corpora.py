@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from stories import stories
 
 from longreach.errors import BadInput
-from longreach.text import SPLITS, Bytes, Corpus, PrepareConfig, prepare
+from longreach.text import SPLITS, Bytes, Corpus, PrepareConfig, as_subwords, prepare
 from longreach.text.corpus import token_dtype
 from longreach.text.subwords import from_hugging_face, load_subwords, train_bpe
 
@@ -79,6 +79,34 @@ def test_bpe_is_what_hugging_face_reads_from_its_folder(tmp_path):
     assert again.end == 1
     assert again.vocabulary == BPE.vocabulary
     assert load_subwords("bpe", 1, tmp_path).encode("Zürich") == BPE.encode("Zürich")
+
+
+@pytest.fixture(scope="module")
+def their_bytes(tmp_path_factory):
+    from transformers import AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("bytes")
+    as_subwords(Bytes()).save(folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@given(st.text(max_size=60) | st.text("a<end>pd ,.'Ġ\r\n\u2028", max_size=30))
+@example("a <end> of a <pad> , isn't it ?")
+def test_bytes_are_the_same_to_hugging_face(their_bytes, text):
+    ids = Bytes().encode(text)
+    assert their_bytes(text)["input_ids"] == ids
+    assert their_bytes.decode(ids) == text
+
+
+def test_special_tokens_of_bytes_are_the_same_to_hugging_face(their_bytes):
+    assert (len(their_bytes), their_bytes.pad_token_id, their_bytes.eos_token_id) == (258, 0, 1)
+    assert their_bytes.decode([67, 1, 0]) == Bytes().decode([67, 1, 0]) == "A<end><pad>"
+    assert their_bytes.decode([67, 1], skip_special_tokens=True) == "A"
+
+
+@given(st.lists(st.integers(0, 257), max_size=30))
+def test_tokens_that_are_no_text_are_shown_alike(their_bytes, ids):
+    assert their_bytes.decode(ids) == Bytes().decode(ids)
 
 
 def test_a_tokenizer_of_words_without_an_end_is_refused_and_with_one_keeps_its_numbers(tmp_path):

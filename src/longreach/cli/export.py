@@ -9,6 +9,7 @@ from longreach.errors import BadInput
 from longreach.hf import to_huggingface
 from longreach.runs import RunFolder, load_model
 from longreach.tasks import Text
+from longreach.text import as_subwords
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -41,6 +42,6 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     theirs.save_pretrained(args.folder)
     (args.folder / "vocabulary.json").write_text(json.dumps(config.task.vocabulary))
     if isinstance(config.task, Text):
-        config.task.opened.tokenizer.save(args.folder)
+        as_subwords(config.task.opened.tokenizer).save(args.folder)
     out.print(f"{args.folder}: {type(theirs).__name__}, {theirs.num_parameters():,} parameters", highlight=False)
     return 0

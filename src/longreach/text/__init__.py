@@ -5,7 +5,7 @@ from longreach.text.corpus import SPLITS, Corpus, Meta, Split, SplitMeta, SplitN
 from longreach.text.fetch import Fetched, fetch, in_cache
 from longreach.text.fetchable import FETCHABLE, Fetchable
 from longreach.text.prepare import Phase, prepare
-from longreach.text.subwords import Subwords
+from longreach.text.subwords import Subwords, as_subwords
 from longreach.text.tokenizer import Bytes, Tokenizer
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "SplitName",
     "Subwords",
     "Tokenizer",
+    "as_subwords",
     "fetch",
     "in_cache",
     "prepare",

@@ -16,6 +16,8 @@ from longreach.files import write_atomically
 from longreach.text.tokenizer import END, PAD, Tokenizer, utf8
 
 _FILE = "tokenizer.json"
+_SETTINGS: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": PAD, "eos_token": END}
+"""What Hugging Face's AutoTokenizer must be told of a tokenizer of ours."""
 _CHUNK = 1 << 16
 """Characters that our own BPE encodes at once: the package keeps far more of each token than its number."""
 _SEAM = re.compile(r"(?<=\S)(?= \S)")
@@ -85,9 +87,22 @@ def train_bpe(texts: Iterable[str], vocabulary: int) -> Subwords:
         show_progress=False,
     )
     backend.train_from_iterator(texts, trainer=trainer)
-    # so that Hugging Face's AutoTokenizer can read the folder
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": PAD, "eos_token": END}
-    return Subwords("bpe", 1, {_FILE: backend.to_str(), "tokenizer_config.json": json.dumps(settings, indent=1)})
+    return Subwords("bpe", 1, {_FILE: backend.to_str(), "tokenizer_config.json": json.dumps(_SETTINGS, indent=1)})
+
+
+def as_subwords(tokenizer: Tokenizer) -> Subwords:
+    """The same tokens as Hugging Face reads them: bytes, which need no files, get some."""
+    if isinstance(tokenizer, Subwords):
+        return tokenizer
+    package = _package()
+    numbers = {PAD: 0, END: 1} | {letter: byte + 2 for letter, byte in _BYTES.items()}
+    backend = package.Tokenizer(package.models.BPE(vocab=numbers, merges=[]))
+    backend.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = package.decoders.ByteLevel()
+    backend.add_special_tokens([PAD, END])
+    settings = _SETTINGS | {"split_special_tokens": True}  # as here, "<end>" in a text is five bytes
+    files = {_FILE: backend.to_str(), "tokenizer_config.json": json.dumps(settings, indent=1)}
+    return Subwords(tokenizer.kind, tokenizer.end, files)
 
 
 def from_hugging_face(name: str) -> Subwords:
