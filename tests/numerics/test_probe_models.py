@@ -7,6 +7,8 @@ from transformers import (
     GPT2LMHeadModel,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MambaConfig,
@@ -15,7 +17,7 @@ from transformers import (
 
 from longreach.api import RecurrentConfig, ScaledSoftmaxConfig, TransformerConfig, build_model
 from longreach.errors import BadInput
-from longreach.probe import HuggingFace, OwnModel, Passage, ProbeConfig, probe
+from longreach.probe import HuggingFace, OwnModel, Passage, ProbeConfig, predicting, probe
 from longreach.probe.masks import masked_log_probabilities, seen_by
 from longreach.probe.progress import silent
 from longreach.probe.retention import retained_log_probabilities
@@ -30,6 +32,9 @@ def _hugging_face(kind, attention="sdpa"):
     model = {
         "llama": lambda: LlamaForCausalLM(LlamaConfig(**shared, **sizes, num_key_value_heads=2, initializer_range=0.3)),
         "gpt_neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**shared, **sizes, initializer_range=0.3)),
+        "granite": lambda: GraniteForCausalLM(
+            GraniteConfig(**shared, **sizes, initializer_range=0.3, logits_scaling=3)
+        ),
         "gpt2": lambda: GPT2LMHeadModel(
             GPT2Config(**shared, n_embd=32, n_layer=2, n_head=4, n_positions=64, initializer_range=0.3)
         ),
@@ -130,6 +135,36 @@ def test_results_do_not_depend_on_the_memory_at_hand():
     one, other = (probe(some, Passage("", tokens, ("",) * SIZE), targets, config) for some in (small, large))
     torch.testing.assert_close(one.weights, other.weights, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(one.loss_at, other.loss_at, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "passes"),
+    [
+        (lambda: _hugging_face("llama"), 1),
+        (lambda: _hugging_face("gpt_neox"), 1),
+        (lambda: _hugging_face("gpt2"), 1),
+        (lambda: _hugging_face("granite"), 5),  # its head does more than multiply: each part takes a pass
+        (_own, 1),
+    ],
+    ids=["llama", "gpt_neox", "gpt2", "granite", "ours"],
+)
+def test_no_more_logits_are_held_than_allowed(make, passes, monkeypatch):
+    model, most = make(), 4 * VOCAB
+    rows = torch.stack([_text(), _text().flip(0)])
+    whole = -model.log_probabilities(rows, torch.arange(1, SIZE))
+    monkeypatch.setattr("longreach.probe.next_tokens._LOGITS", most)
+    held, embedded = [], []
+    model.embedding.register_forward_hook(lambda *_: embedded.append(1))
+    for module in model.model.modules():
+        module.register_forward_hook(
+            lambda module, _, out: held.append(out.numel()) if getattr(out, "shape", (0,))[-1] == VOCAB else None
+        )
+    nats, right = predicting(model)(rows, SIZE - 1)
+    torch.testing.assert_close(nats, whole, rtol=1e-5, atol=1e-5)
+    assert right.shape == whole.shape
+    assert held
+    assert max(held) <= most
+    assert len(embedded) == 2 * passes
 
 
 class Leaking(HuggingFace):

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class HuggingFace(LanguageModel):
         # a mask of ours takes the place of a sliding window, so windows must not be outgrown
         limits = [getattr(config, limit, None) for limit in ("max_position_embeddings", "sliding_window")]
         self.longest = min((limit for limit in limits if limit is not None), default=None)
+        self.plain_head = self._plain_head()
         check_hiding(self)
 
     def scores(
@@ -58,6 +60,31 @@ class HuggingFace(LanguageModel):
             use_cache=False,
             logits_to_keep=at,
         ).logits
+
+    def scores_in_parts(
+        self, tokens: Int[Tensor, "b r"], positions: Int[Tensor, "b r"], at: Int[Tensor, "a"], size: int
+    ) -> Iterator[Float[Tensor, "b _ v"]]:
+        if self.plain_head is None:
+            yield from super().scores_in_parts(tokens, positions, at, size)
+            return
+        for part in torch.split(self._states(tokens, positions)[:, at], size, dim=1):
+            yield self.plain_head(part)
+
+    def _states(self, tokens: Int[Tensor, "b r"], positions: Int[Tensor, "b r"]) -> Float[Tensor, "b r w"]:
+        return self.model.base_model(  # type: ignore[no-any-return]
+            input_ids=tokens, position_ids=positions, use_cache=False
+        ).last_hidden_state
+
+    @torch.no_grad()
+    def _plain_head(self) -> Any:
+        """The head, where logits are what it makes of the last states and nothing else: some models scale or bound
+        them.  None where that is not so."""
+        head, below = self.model.get_output_embeddings(), self.model.base_model
+        if head is None or below is self.model or "position_ids" not in inspect.signature(below.forward).parameters:
+            return None
+        places = torch.arange(2, device=self.device)
+        logits = self.scores(places[None], places[None], None, places)
+        return head if torch.equal(head(self._states(places[None], places[None])), logits) else None
 
     def read(self, title: str, text: str, chat: bool = False) -> Passage:
         """The whole text in tokens; `chat` makes it a user's message."""

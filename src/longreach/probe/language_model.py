@@ -4,6 +4,7 @@ A hidden token is there for itself alone: no other token sees it, in any layer. 
 prediction is a function of the tokens that are seen and of nothing else, and `check_hiding` makes sure of it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -56,6 +57,14 @@ class LanguageModel:
         """Logits of the token after those `at` some places.  `keep[row, i, j]`: token i may see token j, on top of
         causality; every token sees itself."""
         raise BadInput(f"{type(self).__name__} does not say how likely tokens are")
+
+    def scores_in_parts(
+        self, tokens: Int[Tensor, "b r"], positions: Int[Tensor, "b r"], at: Int[Tensor, "a"], size: int
+    ) -> Iterator[Float[Tensor, "b _ v"]]:
+        """The same for so many places at a time, with nothing hidden.  Each part takes a pass of its own where a
+        subclass does not know better."""
+        for part in torch.split(at, size):
+            yield self.scores(tokens, positions, None, part)
 
     def log_probabilities(
         self,

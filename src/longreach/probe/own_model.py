@@ -1,5 +1,8 @@
 """A model of ours, whose tokens have the IDs 0, 1, 2, ..."""
 
+from collections.abc import Iterator
+
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -31,5 +34,13 @@ class OwnModel(LanguageModel):
     ) -> Float[Tensor, "b a v"]:
         if self.model.copy_head is not None:
             raise BadInput(f"{self.name}: a copy head looks at tokens that a mask hides")
-        hidden = self.model(tokens, positions[:, None], at=at.expand(len(tokens), -1), keep=keep)
-        return self.model.logits(hidden, at.expand(len(tokens), -1) + 1)
+        places = at.expand(len(tokens), -1)
+        return self.model.logits(self.model(tokens, positions[:, None], at=places, keep=keep), places + 1)
+
+    def scores_in_parts(
+        self, tokens: Int[Tensor, "b r"], positions: Int[Tensor, "b r"], at: Int[Tensor, "a"], size: int
+    ) -> Iterator[Float[Tensor, "b _ v"]]:
+        places = at.expand(len(tokens), -1)
+        states = self.model(tokens, positions[:, None], at=places)
+        for part, some in zip(torch.split(states, size, dim=1), torch.split(places, size, dim=1), strict=True):
+            yield self.model.logits(part, some + 1)
