@@ -73,6 +73,27 @@ def test_passages_are_probed_shown_and_saved(folder, tmp_path, capsys):
     assert first.model.endswith("(fp32)")
 
 
+def test_models_and_texts_of_the_same_name_are_told_apart(folder, tmp_path, capsys):
+    """A model, a copy of it and another one, all in folders called `model`; two texts called `text.txt`."""
+    for place in ("one", "copy", "other"):
+        shutil.copytree(folder, tmp_path / place / "model")
+    other = LlamaForCausalLM.from_pretrained(tmp_path / "other" / "model")
+    with torch.no_grad():
+        other.lm_head.weight[0, 0] += 1
+    other.save_pretrained(tmp_path / "other" / "model")
+    (tmp_path / "other" / "text.txt").write_text(TEXT.replace("cat", "dog"))
+    for number, (place, text) in enumerate([("one", folder), ("copy", tmp_path / "other"), ("other", folder)]):
+        command = ["probe", str(tmp_path / place / "model"), str(text / "text.txt"), *FAST, "--length", "16"]
+        assert main([*command, "--out", str(tmp_path / "found" / str(number)), "--targets", "last", "3"]) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "found")]) == 0
+    rows = json.loads((tmp_path / "found" / "report" / "summary.json").read_text())
+    medians = [row for row in rows if (row["quantity"], row["by"], row["statistic"]) == ("span", "all", "median")]
+    assert sorted(row["documents"] for row in medians) == [1, 2]
+    assert all(row["group"].startswith("model (fp32) #") for row in medians)
+    assert "text.txt #" in (tmp_path / "found" / "report" / "probe.html").read_text()
+
+
 def test_a_message_goes_through_the_chat_template(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", (folder / "text.txt").open())
     command = ["probe", str(folder), "-", *FAST, "--chat", "--length", "64", "--targets", "every", "20"]

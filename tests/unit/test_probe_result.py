@@ -68,6 +68,15 @@ def test_files_give_it_back(tmp_path, noise):
             assert after == before
 
 
+def test_records_without_fingerprints_can_be_read(tmp_path):
+    probed().save(tmp_path)
+    record = json.loads((tmp_path / "probe.json").read_text())
+    before = {name: value for name, value in record.items() if not name.endswith("fingerprint")}
+    assert len(before) == len(record) - 2
+    (tmp_path / "probe.json").write_text(json.dumps(before))
+    assert Probed.load(tmp_path).model_fingerprint == ""
+
+
 @pytest.mark.parametrize("name", ["probe.json", "probe.safetensors"])
 def test_damaged_files_are_named(tmp_path, name):
     probed().save(tmp_path)

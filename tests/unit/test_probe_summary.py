@@ -116,6 +116,23 @@ def test_documents_that_were_probed_otherwise_are_never_put_together():
     assert set(group_probes([few, other])) == {"tiny (fp32)", "another (fp32)"}
 
 
+def test_models_of_the_same_name_are_never_put_together():
+    one, other = (replace(probed(), model_fingerprint=letter * 64) for letter in "ab")
+    assert list(group_probes([one, one])) == ["all"]
+    groups = group_probes([one, other, probed()])  # the last is a record of before
+    assert set(groups) == {"tiny (fp32) #aaaaaa", "tiny (fp32) #bbbbbb", "tiny (fp32)"}
+    assert groups["tiny (fp32) #bbbbbb"][0].model == "tiny (fp32) #bbbbbb"
+
+
+def test_texts_of_the_same_name_are_documents_of_their_own():
+    one, other = (replace(probed("notes, tokens 0..5"), text_fingerprint=letter * 64) for letter in "ab")
+    again = replace(one, title="a copy, tokens 6..11")  # another name for the same text
+    found = _figure(summarise([one, other, again]), "k_weights", "all", "all", "median")
+    assert (found.documents, found.targets) == (2, 9)
+    titles = [probe.title for probe in group_probes([one, other, again])["all"]]
+    assert titles == ["notes #aaaaaa, tokens 0..5", "notes #bbbbbb, tokens 0..5", "a copy, tokens 6..11"]
+
+
 def test_passages_of_one_text_are_one_document():
     cut = [probed("book, tokens 0..5"), probed("book, tokens 6..11"), probed("another")]
     found = _figure(summarise(cut), "k_weights", "all", "all", "median")

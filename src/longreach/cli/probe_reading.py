@@ -11,6 +11,7 @@ import torch
 from longreach.cli.console import say
 from longreach.errors import BadInput
 from longreach.probe import HuggingFace, LanguageModel, OwnModel, Passage, load_hugging_face
+from longreach.probe.fingerprint import fingerprint_of_text
 from longreach.runs import RunConfig, RunFolder, choose_device, load_model
 from longreach.seeding import stream
 from longreach.spans import Lengths
@@ -64,7 +65,7 @@ class Opened:
         task = self.config.task
         tokens = task.parse(text)
         pieces = task.opened.tokenizer.pieces(tokens) if isinstance(task, Text) else task.words(tokens)
-        return Passage(title, torch.tensor(tokens), tuple(pieces))
+        return Passage(title, torch.tensor(tokens), tuple(pieces), text_fingerprint=fingerprint_of_text(text))
 
 
 def open_model(name: str, device: str, precision: str, memory: float) -> Opened:

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.errors import BadInput
+from longreach.probe.fingerprint import fingerprint_of_model, fingerprint_of_text
 from longreach.probe.language_model import LanguageModel, check_hiding
 from longreach.probe.passage import Passage
 
 _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_OF_FILES = ("_name_or_path", "architectures", "transformers_version")
+"""Settings that say where a model was read from, not what it is."""
 
 
 class HuggingFace(LanguageModel):
@@ -38,6 +42,11 @@ class HuggingFace(LanguageModel):
         self.longest = min((limit for limit in limits if limit is not None), default=None)
         self.plain_head = self._plain_head()
         check_hiding(self)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        settings = self.model.config.to_dict()
+        return fingerprint_of_model(self.model, {k: v for k, v in settings.items() if k not in _OF_FILES})
 
     def scores(
         self,
@@ -90,6 +99,7 @@ class HuggingFace(LanguageModel):
         """The whole text in tokens; `chat` makes it a user's message."""
         if self.tokenizer is None:
             raise BadInput(f"{self.name} has no tokenizer")
+        fingerprint = fingerprint_of_text(text)
         if chat:
             if not getattr(self.tokenizer, "chat_template", None):
                 raise BadInput(f"{self.name} has no chat template: leave out --chat")
@@ -101,7 +111,7 @@ class HuggingFace(LanguageModel):
         tokens, spans = opened + tokens, [(0, 0)] * len(opened) + spans
         names = self.tokenizer.convert_ids_to_tokens(tokens)
         pieces = tuple(text[start:stop] or name for (start, stop), name in zip(spans, names, strict=True))
-        return Passage(title, torch.tensor(tokens, dtype=torch.long), pieces, len(opened))
+        return Passage(title, torch.tensor(tokens, dtype=torch.long), pieces, len(opened), fingerprint)
 
 
 def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", memory: int = 1 << 30) -> HuggingFace:

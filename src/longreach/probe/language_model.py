@@ -6,6 +6,7 @@ prediction is a function of the tokens that are seen and of nothing else, and `c
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -46,6 +47,11 @@ class LanguageModel:
 
     def __init__(self, memory: int = 1 << 30) -> None:
         self.memory, self.work = memory, Work()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What identifies the model, whatever its name; empty where only the name does."""
+        return ""
 
     def scores(
         self,

@@ -67,6 +67,8 @@ def probe(
             checking_tokens=checking,
             seconds=time.perf_counter() - started,
         ),
+        model_fingerprint=model.fingerprint,
+        text_fingerprint=text.text_fingerprint,
     )
 
 

@@ -1,13 +1,16 @@
 """A model of ours, whose tokens have the IDs 0, 1, 2, ..."""
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from longreach.config import to_plain
 from longreach.errors import BadInput
 from longreach.model import Model
+from longreach.probe.fingerprint import fingerprint_of_model
 from longreach.probe.language_model import LanguageModel, check_hiding
 
 
@@ -24,6 +27,10 @@ class OwnModel(LanguageModel):
         self.numbers_per_token, self.heads = 16 * width, getattr(model.config, "heads", 1)
         self.longest = None if model.largest_id is None else model.largest_id + 1
         check_hiding(self)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint_of_model(self.model, to_plain(self.model.config))
 
     def scores(
         self,

@@ -19,6 +19,8 @@ class Passage:
     pieces: tuple[str, ...]
     opening: int = 0
     """Tokens at the start that open every text, such as a beginning-of-text token; passages of it begin with them."""
+    text_fingerprint: str = ""
+    """What identifies the whole text that it was cut from, whatever its title; empty where only the title does."""
 
     def cut(self, length: int, count: int) -> list["Passage"]:
         """`count` passages of at most `length` tokens, evenly spread, none overlapping another."""
@@ -35,7 +37,7 @@ class Passage:
             tokens = torch.cat([self.tokens[opening], self.tokens[place]])
             pieces = self.pieces[opening] + self.pieces[place]
             title = self.title if size == rest else f"{self.title}, tokens {start}..{start + size - 1}"
-            passages.append(Passage(title, tokens, pieces, self.opening))
+            passages.append(Passage(title, tokens, pieces, self.opening, self.text_fingerprint))
         return passages
 
     def targets(self, which: str, number: int, window: int) -> Int[Tensor, "n"]:

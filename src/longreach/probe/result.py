@@ -69,6 +69,10 @@ class Probed:
     cost: Cost
     noise: Float[Tensor, "n"] | None = None
     """The standard error of a target's weights, in nats; None where they were not estimated from random masks."""
+    model_fingerprint: str = ""
+    """What identifies the model, whatever its name; empty in records of before, and where only the name does."""
+    text_fingerprint: str = ""
+    """What identifies the text that a passage was cut from, in the same way."""
 
     @cached_property
     def clear_weights(self) -> Float[Tensor, "n t"]:
@@ -118,6 +122,8 @@ class Probed:
             "sizes": self.sizes,
             "settings": to_plain(self.settings),
             "cost": asdict(self.cost),
+            "model_fingerprint": self.model_fingerprint,
+            "text_fingerprint": self.text_fingerprint,
         }
         write_atomically(folder / "probe.safetensors", save({name: t.contiguous() for name, t in tensors.items()}))
         write_atomically(folder / "probe.json", json.dumps(record, ensure_ascii=False).encode())

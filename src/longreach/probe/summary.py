@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from longreach.config import to_plain
 from longreach.probe.bootstrap import Array, Estimate, Statistic, estimate, mean, quantile
 from longreach.probe.kinds import KINDS, token_kinds
+from longreach.probe.names import tell_apart
 from longreach.probe.passage import document_of
 from longreach.probe.result import Probed
 
@@ -45,7 +46,7 @@ class Row:
 
 def group_probes(probes: Iterable[Probed]) -> dict[str, list[Probed]]:
     """Documents that were probed alike, named by what tells them from the others: `masks 64`, or `all`."""
-    facts = [(probe, {"model": probe.model, **to_plain(probe.settings)}) for probe in probes]
+    facts = [(probe, {"model": probe.model, **to_plain(probe.settings)}) for probe in tell_apart(list(probes))]
     differ = [name for name in (facts[0][1] if facts else ()) if len({str(fact[name]) for _, fact in facts}) > 1]
     groups: dict[str, list[Probed]] = {}
     for probe, fact in sorted(facts, key=lambda pair: [pair[1][key] for key in differ]):
@@ -136,7 +137,7 @@ class _Group:
         """Passages of one text are put together: they are no more independent than its tokens."""
         documents: dict[str, list[Array]] = {}
         for probe, found in zip(self.members, values, strict=True):
-            documents.setdefault(document_of(probe.title), []).append(found)
+            documents.setdefault(probe.text_fingerprint or document_of(probe.title), []).append(found)
         return [np.concatenate(found) for found in documents.values()]
 
 

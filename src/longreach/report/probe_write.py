@@ -6,6 +6,7 @@ from pathlib import Path
 
 from longreach.errors import BadInput
 from longreach.files import write_atomically
+from longreach.probe.names import tell_apart
 from longreach.probe.result import Probed
 from longreach.probe.summary import Row, summarise, to_csv, to_json
 from longreach.report.figures import save_png
@@ -36,7 +37,7 @@ def find_probes(paths: Sequence[Path]) -> list[Path]:
 
 
 def write_probe_report(folders: Sequence[Path], out: Path) -> ProbeReport:
-    probes = [Probed.load(folder) for folder in folders]
+    probes = tell_apart([Probed.load(folder) for folder in folders])
     if not any(len(probe.targets) for probe in probes):
         raise BadInput(f"{', '.join(map(str, folders))}: no prediction was probed")
     rows = summarise(probes)
