@@ -15,6 +15,7 @@ from longreach.errors import BadInput
 from longreach.probe.fingerprint import fingerprint_of_model, fingerprint_of_text
 from longreach.probe.language_model import LanguageModel, check_hiding
 from longreach.probe.passage import Passage
+from longreach.text.hub import check_name
 
 _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _OF_FILES = ("_name_or_path", "architectures", "transformers_version")
@@ -127,6 +128,7 @@ def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", m
         where, options = str(path.parent), {"gguf_file": path.name}
     else:
         where, options = name, {}
+        check_name(name, "model")
     bars = transformers.utils.logging
     before = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from longreach.errors import BadInput
 from longreach.files import write_atomically
+from longreach.text.hub import check_name
 from longreach.text.tokenizer import END, PAD, Tokenizer, utf8
 
 _FILE = "tokenizer.json"
@@ -111,11 +112,12 @@ def from_hugging_face(name: str) -> Subwords:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise BadInput("a Hugging Face tokenizer needs transformers: pip install 'longreach[hf]'") from error
+    check_name(name, "tokenizer")
     try:
         found: Any = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise BadInput(f"cannot load the tokenizer {name!r} (neither bytes nor bpe): {reason}") from error
+        raise BadInput(f"cannot load the tokenizer {name!r}: {reason}") from error
     if not found.is_fast:
         raise BadInput(f"tokenizer {name!r} has no {_FILE}, which is needed")
     if found.eos_token_id is None:

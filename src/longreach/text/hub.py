@@ -1,0 +1,45 @@
+"""Names of models and tokenizers on Hugging Face's hub, looked up before anything is loaded.
+
+Their loaders try again for most of a minute, file by file, before they tell that there is nothing, or no network.
+"""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from longreach.errors import BadInput
+
+_FILES = ("config.json", "tokenizer_config.json", "tokenizer.json")
+"""One of which is in the cache if a model or tokenizer is."""
+_TRIES = 2
+
+
+def check_name(name: str, what: str) -> None:
+    """Refuse a name that is no folder, not in the local cache and not on the hub, or if the hub cannot be reached."""
+    if Path(name).exists():
+        return
+    hub: Any = importlib.import_module("huggingface_hub")  # comes with transformers
+    errors, endpoint = hub.errors, hub.constants.ENDPOINT
+    absent = f"there is no {what} {name!r}: not as a folder, not in the local Hugging Face cache"
+    try:
+        if any(isinstance(hub.try_to_load_from_cache(name, file), str) for file in _FILES):
+            return
+        url = hub.hf_hub_url(name, _FILES[0])
+    except errors.HFValidationError as error:
+        raise BadInput(
+            f"there is no folder {name!r}, and the name is none that a {what} on the hub can have"
+        ) from error
+    for left in reversed(range(_TRIES)):
+        try:
+            hub.get_hf_file_metadata(url)  # waits for HF_HUB_ETAG_TIMEOUT seconds, 10 unless told otherwise
+            return
+        except errors.GatedRepoError:
+            return  # it is there: whoever loads it is told what to do
+        except errors.RepositoryNotFoundError as error:
+            raise BadInput(f"{absent}, not at {endpoint}") from error
+        except errors.HfHubHTTPError:
+            return  # it was reached; a missing file, or a server in trouble, is for the loader to deal with
+        except Exception as error:  # of an HTTP client that is not the same in every release
+            if not left:
+                reason = str(error) or type(error).__name__
+                raise BadInput(f"{absent}, and {endpoint} cannot be reached: {reason}") from error

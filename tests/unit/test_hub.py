@@ -1,0 +1,87 @@
+"""Names on Hugging Face's hub: a misspelt one is told at once, and one that is there is left to its loader."""
+
+from types import SimpleNamespace
+
+import pytest
+from huggingface_hub import constants, errors
+
+from longreach.cli.main import main
+from longreach.errors import BadInput
+from longreach.text.hub import check_name
+
+ANSWER = {"response": SimpleNamespace(headers={}, request=None)}
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """Lets a test say what the hub answers, and tells what it was asked for.  The cache is empty."""
+    urls, answers = [], []
+
+    def answer(url):
+        urls.append(url)
+        if answers:
+            raise answers.pop(0)
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", answer)
+    return SimpleNamespace(urls=urls, answers=answers)
+
+
+def test_a_hub_out_of_reach_is_tried_twice_and_told_in_one_line(asked, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("Nobody in Zürich counts the long way round. " * 9)
+    for command in (
+        [
+            "text",
+            "prepare",
+            str(tmp_path / "text.txt"),
+            "--tokenizer",
+            "nobody/nothing",
+            "--out",
+            str(tmp_path / "out"),
+        ],
+        ["probe", "nobody/nothing", str(tmp_path / "text.txt"), "--device", "cpu"],
+    ):
+        asked.answers[:] = [OSError("no such host")] * 2
+        assert main(command) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "'nobody/nothing': not as a folder, not in the local Hugging Face cache, and https" in line
+        assert "cannot be reached: no such host" in line
+    assert len(asked.urls) == 4
+    assert all("nobody/nothing" in url for url in asked.urls)
+
+
+def test_a_name_that_the_hub_does_not_know_is_refused(asked):
+    asked.answers.append(errors.RepositoryNotFoundError("401", **ANSWER))
+    with pytest.raises(BadInput, match=r"no model 'nobody/nothing': .* not at https"):
+        check_name("nobody/nothing", "model")
+    with pytest.raises(BadInput, match="there is no folder 'here/and/there'"):
+        check_name("here/and/there", "model")
+    assert len(asked.urls) == 1
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [],
+        [OSError("timed out")],  # then it answers
+        [errors.GatedRepoError("403", **ANSWER)],
+        [errors.RemoteEntryNotFoundError("404", **ANSWER)],
+        [errors.HfHubHTTPError("503", **ANSWER)],
+    ],
+    ids=["there", "slow", "gated", "without that file", "in trouble"],
+)
+def test_what_may_be_there_is_left_to_its_loader(asked, answers):
+    asked.answers[:] = answers
+    check_name("somebody/something", "model")
+    assert not asked.answers
+
+
+def test_what_is_here_is_not_asked_for(asked, tmp_path):
+    check_name(str(tmp_path), "model")
+    cached = tmp_path / "cache" / "models--somebody--something"
+    (cached / "snapshots" / "1234").mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("1234")
+    (cached / "snapshots" / "1234" / "tokenizer.json").touch()
+    check_name("somebody/something", "tokenizer")
+    assert not asked.urls
