@@ -151,6 +151,12 @@ def test_a_folder_that_exists_is_refused(recipe, capsys):
     capsys.readouterr()
     _check_fails(capsys, ["run", recipe, "--out", "out", "--device", "cpu"], 2, "exists: add --resume")
     assert main(["run", recipe, "--out", "out", "--device", "cpu", "--resume"]) == 0
+    assert "nothing to resume" not in capsys.readouterr().err
+
+
+def test_a_resume_of_nothing_starts_and_says_so(recipe, capsys):
+    assert main(["run", recipe, "--out", "out", "--device", "cpu", "--resume"]) == 0
+    assert "nothing to resume in out: starting\n" in capsys.readouterr().err
 
 
 def test_a_failed_run_is_one_line_and_code_1(recipe, capsys):

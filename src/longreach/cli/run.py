@@ -51,7 +51,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("recipe", help="a name from `longreach list recipe`, or a YAML file")
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/NAME)")
     parser.add_argument("--only", metavar="VARIANTS", help="run only these variants, such as counting,aligned")
-    parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped")
+    parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped, if there was one")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
     parser.add_argument(
         "--stack",
@@ -107,7 +107,10 @@ def _run(
     console = say if ranks.first else Console(quiet=True)
     if recipe.about and not args.json:
         console.print(recipe.about, markup=False, highlight=False)
+    begun = any((one.below(folder).path / "config.yaml").exists() for together in todo for one in together)
     with watch(console, quiet=args.json) as observer:
+        if args.resume and not begun:
+            observer.say(f"nothing to resume in {folder}: starting")
         for together in todo:
             configs = [recipe.variants[one.variant] for one in together]
             folders = [one.below(folder) for one in together]
