@@ -1,6 +1,6 @@
 """What a comparison of attributions found: every side on every text, and all texts together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
@@ -74,6 +74,18 @@ class Attribution:
             "rows": [asdict(row) for row in self.rows],
             "trials": [{**asdict(trial), "lds": trial.lds} for trial in self.trials],
         }
+
+
+def try_all(
+    texts: Sequence[str], one_text: Callable[[int, str], Iterable[Trial]], tell: Callable[[Trial], None]
+) -> tuple[Trial, ...]:
+    """Every side on every text, in turns; each trial is told as soon as it is done."""
+    trials = []
+    for number, text in enumerate(texts):
+        for trial in one_text(number, text):
+            trials.append(trial)
+            tell(trial)
+    return tuple(trials)
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float, float]:

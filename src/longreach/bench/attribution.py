@@ -6,14 +6,15 @@ and theirs.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.bench.attributed import Attribution, Trial
+from longreach.bench.attributed import Attribution, Trial, try_all
 from longreach.bench.citing import SOURCES, AnswerCitation
-from longreach.bench.foretelling import CHOOSING, fit_masks, lds, on_tokens, shared_out
+from longreach.bench.foretelling import about_sides, fit_masks, lds, on_tokens, shared_out
 from longreach.bench.protocols import Protocol
 from longreach.bench.spent import Spent, spend
 from longreach.errors import BadInput
@@ -28,21 +29,13 @@ def compare_attribution(
     protocol: Protocol,
     tell: Callable[[Trial], None] = lambda trial: None,
 ) -> Attribution:
-    """Every side on every text, in turns."""
-    trials: list[Trial] = []
-    for number, context in enumerate(contexts):
-        for trial in _one_text(model, number, context, protocol):
-            trials.append(trial)
-            tell(trial)
-    return Attribution(
-        tuple(trials),
-        (
-            "side: what is hidden or deleted, and how many masks; ours hide keys and leave positions as they are, keep "
-            f"{protocol.keep:g}, and 1 in {CHOOSING} of our masks chooses the penalty; ContextCite has its defaults",
-            f"LDS: rank correlation on {protocol.held_out} fresh masks of each kind, median over targets; 0 for "
-            "weights that are all 0; targets that a side could not treat are left out for all",
-        ),
+    """Every side on every text."""
+    notes = (
+        about_sides(protocol.keep),
+        f"LDS: rank correlation on {protocol.held_out} fresh masks of each kind, median over targets; 0 for "
+        "weights that are all 0; targets that a side could not treat are left out for all",
     )
+    return Attribution(try_all(contexts, partial(_one_text, model, protocol), tell), notes)
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class _Found:
     spent: Spent
 
 
-def _one_text(model: HuggingFace, number: int, context: str, protocol: Protocol) -> Iterator[Trial]:
+def _one_text(model: HuggingFace, protocol: Protocol, number: int, context: str) -> Iterator[Trial]:
     ablations, held_out = protocol.ablations, protocol.held_out
     citations = {
         name: AnswerCitation(model, context, protocol.query, source, protocol.answer, ablations)

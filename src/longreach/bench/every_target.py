@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.bench.attributed import Attribution, Trial
+from longreach.bench.attributed import Attribution, Trial, try_all
 from longreach.bench.citing import SOURCES
 from longreach.bench.citing_text import TokenCitation, WholeText
-from longreach.bench.foretelling import CHOOSING, fit_masks, lds, on_tokens, shared_out
+from longreach.bench.foretelling import about_sides, fit_masks, lds, on_tokens, shared_out
 from longreach.bench.protocols import EveryTarget
 from longreach.bench.spent import Spent, spend
 from longreach.errors import BadInput
@@ -31,24 +31,16 @@ def compare_every_target(
     protocol: EveryTarget,
     tell: Callable[[Trial], None] = lambda trial: None,
 ) -> Attribution:
-    """Every side on every text, in turns."""
-    trials: list[Trial] = []
-    for number, text in enumerate(texts):
-        for trial in _one_text(model, number, text, protocol):
-            trials.append(trial)
-            tell(trial)
-    return Attribution(
-        tuple(trials),
-        (
-            "side: what is hidden or deleted, and how many masks; ours hide keys and leave positions as they are, keep "
-            f"{protocol.keep:g}, and 1 in {CHOOSING} of our masks chooses the penalty; ContextCite has its defaults",
-            f"cost: of ours for all targets of a text, of ContextCite for {protocol.sample} of them, spread over the "
-            "text; both divided by the number of targets",
-            f"LDS: rank correlation on {protocol.held_out} fresh masks of each kind, median over the targets that "
-            "ContextCite was asked about; 0 for weights that are all 0; targets that a side could not treat are left "
-            "out for all",
-        ),
+    """Every side on every text."""
+    notes = (
+        about_sides(protocol.keep),
+        f"cost: of ours for all targets of a text, of ContextCite for {protocol.sample} of them, spread over the "
+        "text; both divided by the number of targets",
+        f"LDS: rank correlation on {protocol.held_out} fresh masks of each kind, median over the targets that "
+        "ContextCite was asked about; 0 for weights that are all 0; targets that a side could not treat are left "
+        "out for all",
     )
+    return Attribution(try_all(texts, partial(_one_text, model, protocol), tell), notes)
 
 
 @dataclass(frozen=True)
@@ -61,7 +53,7 @@ class _Found:
     spent: Spent
 
 
-def _one_text(model: HuggingFace, number: int, text: str, protocol: EveryTarget) -> Iterator[Trial]:
+def _one_text(model: HuggingFace, protocol: EveryTarget, number: int, text: str) -> Iterator[Trial]:
     whole, masks = WholeText(model, text), ProbeConfig(keep=protocol.keep)
     targets = whole.targets(protocol.every)
     judged = _spread_over(targets, [whole.can_be_cut(int(target)) for target in targets], protocol.sample)

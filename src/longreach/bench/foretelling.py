@@ -15,6 +15,14 @@ CHOOSING = 4
 """One in so many of our masks chooses the penalty; it counts as spent."""
 
 
+def about_sides(keep: float) -> str:
+    """What a reader of a comparison must know of its sides."""
+    return (
+        "side: what is hidden or deleted, and how many masks; ours hide keys and leave positions as they are, keep "
+        f"{keep:g}, and 1 in {CHOOSING} of our masks chooses the penalty; ContextCite has its defaults"
+    )
+
+
 def fit_masks(
     kept: Bool[Tensor, "m s"], outcomes: Float[Tensor, "m n"], allowed: Bool[Tensor, "s n"]
 ) -> Float[Tensor, "n s"]:
