@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from longreach.cli.main import main
+from longreach.cli.progress import watch
 from longreach.registry import entries, kinds
 from longreach.runs import RunFolder, check, load_recipe, shipped_recipes
 from longreach.tasks import Text
@@ -152,6 +154,15 @@ def test_a_folder_that_exists_is_refused(recipe, capsys):
     _check_fails(capsys, ["run", recipe, "--out", "out", "--device", "cpu"], 2, "exists: add --resume")
     assert main(["run", recipe, "--out", "out", "--device", "cpu", "--resume"]) == 0
     assert "nothing to resume" not in capsys.readouterr().err
+
+
+def test_lines_of_progress_end_with_a_note_or_with_nothing(capsys):
+    with watch(Console(stderr=True)) as observer:
+        for note in ("loss 3", ""):
+            observer.phase("train", 4)(4, note)
+    noted, plain = capsys.readouterr().err.splitlines()
+    assert noted.endswith(" s left, loss 3")
+    assert plain.endswith(" s left")
 
 
 def test_a_resume_of_nothing_starts_and_says_so(recipe, capsys):

@@ -65,7 +65,7 @@ def watch(console: Console, quiet: bool = False) -> Iterator[Observer]:
                 shown = now
                 rate = (done - first) / max(now - started, 1e-9)
                 left = (total - done) / rate if rate else 0.0
-                say(f"{title}: {done}/{total}, {rate:.0f}/s, {left:.0f} s left, {note}")
+                say(f"{title}: {done}/{total}, {rate:.0f}/s, {left:.0f} s left" + (f", {note}" if note else ""))
 
         return report
 
