@@ -1,18 +1,18 @@
 """Runs of a sweep that are trained as one computation: which they are, and that each is as if it had been alone."""
 
 import json
-import signal
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from sweeping import LONG, TINY, finish, kill, process_of, start, wait_for_a_checkpoint, wait_until, write
+from sweeping import LONG, TINY, kill, process_of, start, wait_for_a_checkpoint, wait_until, write
 
 from longreach.cli.main import main
 from longreach.runs import RunFolder, execute, execute_together, gather_info
 from longreach.sweep import make_plan, read_states
+from longreach.sweep.progress import read_progress
 from longreach.train import list_checkpoints
 
 IDS = ["sequential", {"name": "coupled", "max_id": 20}]
@@ -38,7 +38,7 @@ def tensors(folder):
     return load_file(list_checkpoints(folder.checkpoints)[-1].path)
 
 
-@settings(max_examples=10)
+@settings(max_examples=8)
 @given(
     seeds=st.integers(1, 4),
     rates=st.integers(1, 3),
@@ -76,8 +76,8 @@ def test_what_may_not_be_stacked_stays_alone(plan_of):
     assert [f"s/train.optimizer.lr={rate}/seed-0" for rate in (0.001, 0.002)] in stacks(plan)
 
 
-def test_variations_in_a_stack_are_as_if_alone(tmp_path):
-    file, out = write(tmp_path / "s.yaml", {**MIXED, "stack": 8}), tmp_path / "out"
+def test_variations_in_a_stack_are_as_if_alone(tmp_path, capsys):
+    file, out = write(tmp_path / "s.yaml", {**MIXED, "seeds": 1, "stack": 4}), tmp_path / "out"
     assert sweep(file, out) == 0
     plan = make_plan(file)
     names = [run.name.removeprefix("s/") for run in plan.runs]
@@ -91,10 +91,17 @@ def test_variations_in_a_stack_are_as_if_alone(tmp_path):
         for (key, weight), other in zip(tensors(mine).items(), tensors(alone).values(), strict=True):
             torch.testing.assert_close(weight, other, rtol=1e-3, atol=1e-4, msg=key)
         assert [(s.length, s.metric) for s in mine.scores()] == [(s.length, s.metric) for s in alone.scores()]
+    assert len({read_progress(run.folder(out).path) for run in plan.runs}) == 1
+    # one more seed of each: finished runs keep their places in the stacks
+    capsys.readouterr()
+    assert sweep(write(file, {**MIXED, "seeds": 2, "stack": 4}), out, "--dry-run", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["counts"]["finished"], told["counts"]["waiting"], told["estimate"]["computations"]) == (4, 4, 2)
+    assert told["estimate"]["basis"] == "finished runs of 4 configurations"
 
 
 def test_a_stack_that_is_disturbed_goes_on_as_a_stack(tmp_path):
-    """First its process is killed, then the sweep is stopped and started anew."""
+    """First its process is killed, then the sweep itself, which is started anew."""
     content = {**LONG, "seeds": 1, "stack": 4, "grid": MIXED["grid"], "train": {**LONG["train"], "steps": 300}}
     file, out = write(tmp_path / "long.yaml", content), tmp_path / "out"
     plan = make_plan(file)
@@ -107,8 +114,8 @@ def test_a_stack_that_is_disturbed_goes_on_as_a_stack(tmp_path):
     assert len({state.progress for state in states}) == 1
     kill(process_of(first))
     wait_until(lambda: log.read_text().count("resuming ") == 4)
-    driver.send_signal(signal.SIGINT)
-    assert finish(driver, 130).count("killed by SIGKILL; tries left: 2") == 4
+    driver.kill()
+    assert driver.communicate()[1].count("killed by SIGKILL; tries left: 2") == 4
     assert not list(out.rglob("scores.json"))
     assert sweep(file, out, "--json") == 0
     assert all(log.read_text().count(f"resuming {folder} at step") == 2 for folder in (first, *others))
