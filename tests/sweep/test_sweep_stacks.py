@@ -154,7 +154,7 @@ def test_a_dry_run_tells_how_many_computations_there_are(tmp_path, capsys):
     flags = ("--dry-run", "--workers", "9")
     assert sweep(file, tmp_path / "out", *flags) == 0
     told = capsys.readouterr().out
-    assert "8 runs, 0 finished, 8 to do in 3 computations" in told
+    assert "8 runs, 0 finished, 8 to do, as computations: 3" in told
     assert "by 3 at a time" in told
     assert "3 training steps of 4 configurations" in told
     assert sweep(file, tmp_path / "out", *flags, "--json") == 0

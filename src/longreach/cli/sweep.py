@@ -185,7 +185,7 @@ def _dry_run(args: argparse.Namespace, plan: Plan, folder: Path, resources: Reso
     for state in states:
         out.print(f"{state.state:9} {state.name}", markup=False, highlight=False, soft_wrap=True)
     left = len(states) - counts["finished"]
-    stacked = f" in {guess.computations} computations" if guess.computations < left else ""
+    stacked = f", as computations: {guess.computations}" if guess.computations < left else ""
     out.print(f"{len(states)} runs, {counts['finished']} finished, {left} to do{stacked}", highlight=False)
     if left:
         at_once = min(workers or 0, guess.computations)
