@@ -10,4 +10,8 @@ class BadInput(ValueError):
 
 
 class RunFailed(RuntimeError):
-    """The request was fine but the work could not be finished (exit code 1)."""
+    """The request was fine but the work could not be finished (exit code 1); several failed runs have a line each."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("; ".join(lines))
+        self.lines = lines

@@ -74,8 +74,7 @@ def test_status_tells_of_every_run(sweep, capsys):
     assert main(["sweep", "status", sweep]) == 0
     assert "4 runs: 4 waiting" in capsys.readouterr().out
     assert not Path("runs").exists()
-    (job,) = [job for job in make_plan(Path(sweep)).jobs if RUN in job.names]
-    (folder,) = job.folders(Path("runs/tiny"))
+    (folder,) = [run.folder(Path("runs/tiny")) for run in make_plan(Path(sweep)).runs if run.name == RUN]
     note_failure(folder, "out of [memory]")
     write_progress(folder.path, Progress("train", 3, 6, "loss 0.5", 1.0))
     assert main(["sweep", "status", sweep, "--json"]) == 0
@@ -91,7 +90,7 @@ def test_status_tells_of_every_run(sweep, capsys):
 
 def test_the_live_table_shows_what_runs_and_what_failed_first(sweep, monkeypatch):
     plan, out, drawn = make_plan(Path(sweep)), Path("out"), StringIO()
-    note_failure(plan.jobs[3].folders(out)[0], "broken")
+    note_failure(plan.runs[3].folder(out), "broken")
     terminal = Console(file=drawn, force_terminal=True, width=120, _environ={"TERM": "xterm"})
     monkeypatch.setattr(sweep_table, "say", terminal)
     with sweep_table.live_table(plan, out, quiet=False) as show:

@@ -82,13 +82,12 @@ def finish(driver: subprocess.Popen, code: int = 0) -> str:
 
 def check_whole(file: Path, out: Path, undisturbed: Path) -> None:
     """Every run is finished once, and as if nothing had happened: same scores, every line of metrics once."""
-    for job in make_plan(file).jobs:
-        for seed, folder in zip(job.seeds, job.folders(out), strict=True):
-            whole = RunFolder(undisturbed / f"{job.recipe}-{seed}")
-            if not whole.finished:
-                config = build(RunConfig, yaml.safe_load((folder.path / "config.yaml").read_text()))
-                execute(config, whole, gather_info("x", "", "", seed, "cpu"), "cpu")
-            assert folder.scores() == whole.scores()
-            assert folder.info().seed == seed
-            lines = [[line["step"] for line in one.metrics() if "loss" in line] for one in (folder, whole)]
-            assert lines[0] == lines[1]
+    for run in make_plan(file).runs:
+        folder, whole = run.folder(out), RunFolder(undisturbed / run.name.replace("/", "-"))
+        if not whole.finished:
+            config = build(RunConfig, yaml.safe_load((folder.path / "config.yaml").read_text()))
+            execute(config, whole, gather_info("x", "", "", run.seed, "cpu"), "cpu")
+        assert folder.scores() == whole.scores()
+        assert folder.info().seed == run.seed
+        lines = [[line["step"] for line in one.metrics() if "loss" in line] for one in (folder, whole)]
+        assert lines[0] == lines[1]

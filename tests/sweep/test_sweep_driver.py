@@ -109,7 +109,7 @@ def test_a_run_that_gets_further_every_time_is_not_given_up(plan, tmp_path):
 
 def test_scores_that_are_not_where_they_should_be_are_a_failure(plan, tmp_path):
     drive(plan, tmp_path / "out", Script(lambda *facts: Outcome(False, "")), Watcher())
-    assert "shared by all machines" in read_attempts(plan.jobs[0].folders(tmp_path / "out")[0]).reason
+    assert "shared by all machines" in read_attempts(plan.runs[0].folder(tmp_path / "out")).reason
 
 
 def test_a_lost_answer_of_a_finished_run_is_no_failure(plan, tmp_path):
@@ -149,7 +149,7 @@ def test_a_second_driver_is_refused(tmp_path):
 
 
 def test_a_run_is_running_while_a_process_holds_its_folder(plan, tmp_path):
-    folder = plan.jobs[1].folders(tmp_path / "out")[0].path
+    folder = plan.runs[1].folder(tmp_path / "out").path
     assert not is_locked(folder / LOCK)
     with try_lock(folder / LOCK) as held:
         assert held

@@ -28,22 +28,22 @@ def mistakes(tmp_path, text):
 
 
 def run_names(plan):
-    return [name for job in plan.jobs for name in job.names]
+    return [run.name for run in plan.runs]
 
 
 def test_settings_may_stand_in_the_file_itself(tmp_path):
     plan = make_plan(write(tmp_path / "mine.yaml", {**TINY, "seeds": [3, 1]}))
     assert run_names(plan) == ["mine/seed-3", "mine/seed-1"]
-    assert {job.title for job in plan.jobs} == {"tiny"}
+    assert {block.title for block in plan.file.blocks} == {"tiny"}
 
 
 def test_a_recipe_brings_its_variants_and_seeds(tmp_path):
     plan = plan_of(tmp_path, "recipe: demo\ntrain: {steps: 7}\nfirst_seed: 2\n")
     assert run_names(plan) == [f"demo/{variant}/seed-2" for variant in ("counting", "published", "aligned")]
-    assert {job.config.train.steps for job in plan.jobs} == {7}
+    assert {one.config.train.steps for one in plan.variations} == {7}
     demo = load_recipe("demo")
-    assert all(job.config.ids == demo.variants[job.variant].ids for job in plan.jobs)
-    assert {job.title for job in plan.jobs} == {demo.title}
+    assert all(one.config.ids == demo.variants[one.name].ids for one in plan.variations)
+    assert {block.title for block in plan.file.blocks} == {demo.title}
 
 
 def test_a_path_of_a_recipe_is_relative_to_the_sweep_file(tmp_path, monkeypatch):
@@ -68,7 +68,7 @@ except:
   - {variant: counting, train.steps: 20}
 """,
     )
-    found = {job.variant: (job.config.train.batch_size, job.config.ids.max_id) for job in plan.jobs}
+    found = {one.name: (one.config.train.batch_size, one.config.ids.max_id) for one in plan.variations}
     assert found == {
         "counting,model.layers=1,train.steps=10": (64, 0),
         "counting,model.layers=2,train.steps=10": (64, 0),
@@ -77,11 +77,6 @@ except:
         "aligned,model.layers=1,train.batch_size=8,train.steps=20": (8, 200),
         "aligned,model.layers=2,train.batch_size=8,train.steps=20": (8, 300),
     }
-
-
-def test_seeds_are_cut_into_stacks(tmp_path):
-    plan = plan_of(tmp_path, "recipe: demo\nvariants: [aligned]\nseeds: 5\nstack: 2\n")
-    assert [job.seeds for job in plan.jobs] == [(0, 1), (2, 3), (4,)]
 
 
 def test_several_blocks(tmp_path):
@@ -198,8 +193,8 @@ def test_a_run_that_was_started_with_other_settings_is_refused(tmp_path):
     from longreach.runs import gather_info
 
     plan = make_plan(write(tmp_path / "sweep.yaml", TINY))
-    (job,) = plan.jobs
-    job.folders(tmp_path / "out")[0].create(job.config, gather_info("x", "", "", 0, "cpu"))
+    (run,) = plan.runs
+    run.folder(tmp_path / "out").create(run.variation.config, gather_info("x", "", "", 0, "cpu"))
     check_plan(plan, tmp_path / "out")
     changed = {**TINY, "train": {**TINY["train"], "steps": 9}}
     with pytest.raises(BadInput, match=r"was started with train\.steps=6, now asked for 9"):

@@ -85,8 +85,8 @@ def test_a_sweep_in_storage_is_the_one_in_a_folder(tmp_path, capsys):
     check_whole(file, tmp_path / "stored", tmp_path / "undisturbed")
     for seed in range(2):
         names = files_of(tmp_path / "stored" / "s" / f"seed-{seed}")
-        extra = {"log.txt", "progress.json"} if seed == 0 else set()
-        assert names == files_of(tmp_path / "undisturbed" / f"s-{seed}") | extra
+        extra = {"log.txt", "progress.json"} if seed == 0 else {"progress.json"}
+        assert names == files_of(tmp_path / "undisturbed" / f"s-seed-{seed}") | extra
     assert not list((tmp_path / "temp").rglob("*.safetensors"))
     assert not list((tmp_path / "stored").rglob(SIGN))
     assert counts(file, url, capsys) == {"finished": 2}

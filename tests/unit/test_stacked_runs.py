@@ -67,14 +67,20 @@ def test_stopping_and_resuming_a_stack_gives_the_undisturbed_one_bit_for_bit(tmp
         assert one.scores() == other.scores()
 
 
-def test_seeds_that_stopped_at_different_steps_go_on_alone(tmp_path):
+def test_only_runs_that_stopped_at_the_same_step_go_on_together(tmp_path):
     folders, _ = run_stack(tmp_path, observer=stop_after(13))
     for path in folders[1].checkpoints.iterdir():
         path.unlink()
-    said = []
-    _, done = run_stack(tmp_path, observer=Observer(say=said.append), resume=True)
+    said, phases = [], []
+
+    def phase(title, total):
+        phases.append(title)
+        return lambda done, note: None
+
+    _, done = run_stack(tmp_path, observer=Observer(say=said.append, phase=phase), resume=True)
     assert done
     assert any("one after the other" in line for line in said)
+    assert [title.split("/")[-1] for title in phases if title.startswith("train")] == ["seed-2", "seed-5, 7"]
     assert all(folder.finished for folder in folders)
 
 
@@ -113,7 +119,9 @@ def test_a_finished_seed_is_not_run_again(tmp_path):
     assert all(folder.finished for folder in folders)
 
 
-def test_a_seed_that_fails_is_named_and_the_others_are_finished(tmp_path, monkeypatch):
+@pytest.fixture
+def spoilt(monkeypatch):
+    """The second seed blows up at its first step."""
     module = sys.modules["longreach.runs.execute"]
     built = module.new_model
 
@@ -125,10 +133,38 @@ def test_a_seed_that_fails_is_named_and_the_others_are_finished(tmp_path, monkey
         return model
 
     monkeypatch.setattr(module, "new_model", spoil)
+
+
+def test_a_seed_that_fails_is_named_and_the_others_are_finished(tmp_path, spoilt):
     with pytest.raises(RunFailed, match=f"seed-{SEEDS[1]}: the loss became nan at step 1"):
         run_stack(tmp_path)
     finished = [RunFolder(tmp_path / f"seed-{seed}").finished for seed in SEEDS]
     assert finished == [True, False, True]
+
+
+def test_a_seed_that_fails_again_after_an_interruption_does_not_keep_the_others_from_going_on(tmp_path, spoilt):
+    folders, done = run_stack(tmp_path, observer=stop_after(13))
+    assert not done
+    with pytest.raises(RunFailed, match=f"seed-{SEEDS[1]}: the loss became nan at step 1"):
+        run_stack(tmp_path, resume=True)
+    assert [folder.finished for folder in folders] == [True, False, True]
+
+
+def test_a_seed_that_cannot_be_tested_is_named_and_the_others_are_tested(tmp_path, monkeypatch):
+    module = sys.modules["longreach.runs.execute"]
+    tested = module.score_run
+
+    def run_out(run, device, observer):
+        if run.seed == SEEDS[0]:
+            raise MemoryError
+        return tested(run, device, observer)
+
+    monkeypatch.setattr(module, "score_run", run_out)
+    with pytest.raises(RunFailed, match="out of memory") as caught:
+        run_stack(tmp_path)
+    (line,) = caught.value.lines
+    assert line.startswith(f"{tmp_path / f'seed-{SEEDS[0]}'}: out of memory")
+    assert [RunFolder(tmp_path / f"seed-{seed}").finished for seed in SEEDS] == [False, True, True]
 
 
 def test_what_cannot_be_stacked_is_found_before_training():

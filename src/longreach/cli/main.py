@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BadInput, RunFailed) as error:
         if os.environ.get("LONGREACH_DEBUG"):
             raise
-        for line in error.lines if isinstance(error, BadInput) else [str(error)]:
+        for line in error.lines:
             say.print(f"longreach: {' '.join(line.split())}", markup=False, highlight=False, soft_wrap=True)
         return 2 if isinstance(error, BadInput) else 1
     except OSError as error:  # a full disk, a folder that cannot be written

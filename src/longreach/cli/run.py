@@ -24,16 +24,15 @@ from longreach.report import THRESHOLDS, load_results, tables, write_report
 from longreach.runs import (
     Recipe,
     RunFolder,
-    can_stack,
     check,
     check_trackers,
     choose_device,
+    cut_into_stacks,
     execute_together,
     gather_info,
     load_recipe,
     new_model,
     runs_together,
-    stack_key,
 )
 from longreach.train import OptimizerConfig, Parallel, TrainConfig, ask_for_repeatable_products, check_parallel
 
@@ -180,8 +179,7 @@ def _plan(
     recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: int | None, device: str
 ) -> list[list[_One]]:
     """All runs, those together that are trained as one, with every mistake found before the first of them starts."""
-    alike: dict[str, list[_One]] = {}
-    most: dict[str, int] = {}
+    runs = []
     for variant in only:
         if variant not in recipe.variants:
             known = [name for name in recipe.variants if name]
@@ -191,18 +189,15 @@ def _plan(
             check(config, stacked=stack is not None and min(stack, len(recipe.seeds)) > 1)
         except BadInput as error:
             raise BadInput(f"{variant}: {error}" if variant else str(error)) from error
-        runs = [_One(variant, seed) for seed in recipe.seeds]
-        for one in runs:
+        seeds = [_One(variant, seed) for seed in recipe.seeds]
+        for one in seeds:
             path = one.below(folder).path
             if path.exists() and not resume:
                 raise BadInput(f"{path} exists: add --resume to continue it, or choose another --out")
-        together = (stack or runs_together(config, device)) if can_stack(config) else 1
-        key = stack_key(config) if together > 1 else variant
-        alike.setdefault(key, []).extend(runs)
-        most[key] = together
+        runs.append((config, seeds))
     if folder.exists() and not folder.is_dir():
         raise RunFailed(f"{folder} is not a folder")
-    return [runs[first : first + most[key]] for key, runs in alike.items() for first in range(0, len(runs), most[key])]
+    return cut_into_stacks(runs, lambda config: stack or runs_together(config, device))
 
 
 def _settings_help() -> str:

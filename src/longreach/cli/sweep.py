@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 
@@ -179,15 +179,17 @@ def _dry_run(args: argparse.Namespace, plan: Plan, folder: Path, resources: Reso
         workers = len(LocalBackend(resources, args.workers).devices)
     counts = count_states(states)
     if args.json:
-        facts = {"seconds": guess.seconds, "basis": guess.basis, "workers": workers}
+        facts = {**asdict(guess), "workers": workers}
         print(json.dumps({**to_json(plan, _place(args, folder), states), "estimate": facts}))
         return 0
     for state in states:
         out.print(f"{state.state:9} {state.name}", markup=False, highlight=False, soft_wrap=True)
     left = len(states) - counts["finished"]
-    out.print(f"{len(states)} runs, {counts['finished']} finished, {left} to do", highlight=False)
+    stacked = f", as computations: {guess.computations}" if guess.computations < left else ""
+    out.print(f"{len(states)} runs, {counts['finished']} finished, {left} to do{stacked}", highlight=False)
     if left:
-        shared = f", {duration(guess.seconds / workers)} by {workers} at a time" if workers else ""
+        at_once = min(workers or 0, guess.computations)
+        shared = f", {duration(guess.seconds / at_once)} by {at_once} at a time" if at_once else ""
         out.print(f"about {duration(guess.seconds)} one after the other{shared}", highlight=False)
         out.print(f"based on {guess.basis}", markup=False, highlight=False, soft_wrap=True)
     return 0

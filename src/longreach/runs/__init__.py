@@ -5,7 +5,7 @@ from longreach.runs.execute import choose_device, execute, execute_together, ref
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
 from longreach.runs.observer import Observer
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
-from longreach.runs.parts import can_stack, new_model, runs_together, stack_key
+from longreach.runs.parts import new_model, runs_together
 from longreach.runs.recipe import (
     Recipe,
     RunConfig,
@@ -17,6 +17,7 @@ from longreach.runs.recipe import (
     variant_settings,
 )
 from longreach.runs.scoring import left_out, load_model, run_test, work_of_test
+from longreach.runs.stacks import cut_into_stacks
 from longreach.runs.tracking import check_trackers
 
 __all__ = [
@@ -26,11 +27,11 @@ __all__ = [
     "RunConfig",
     "RunFolder",
     "RunInfo",
-    "can_stack",
     "check",
     "check_trackers",
     "choose_device",
     "commit_of_this_code",
+    "cut_into_stacks",
     "execute",
     "execute_together",
     "find_recipe",
@@ -47,7 +48,6 @@ __all__ = [
     "seconds_per_step",
     "seeds_of",
     "shipped_recipes",
-    "stack_key",
     "variant_settings",
     "work_of_test",
 ]

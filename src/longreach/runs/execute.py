@@ -68,7 +68,7 @@ def execute_together(
 ) -> bool:
     """Train several runs as one stack and test them one by one, each in its folder; False if interrupted.
 
-    What they must have in common `stack_key` says.  `track` names where they can be watched besides TensorBoard:
+    What they must have in common `stacks` says.  `track` names where they can be watched besides TensorBoard:
     wandb, trackio.  Several `ranks` train one run; only the first of them writes, measures and tests.
     """
     observer = observer or Observer()
@@ -114,13 +114,21 @@ def execute_together(
         for run in todo:
             if run.folder.path in failures:
                 continue
-            with naming_lack_of_memory(_TESTING_WITH_LESS, partial(last_good, run.folder)):
-                done = score_run(run, device, observer)
+            try:
+                with naming_lack_of_memory(_TESTING_WITH_LESS, partial(last_good, run.folder)):
+                    done = score_run(run, device, observer)
+            except RunFailed as error:
+                if len(todo) == 1:
+                    raise
+                failures[run.folder.path] = f"{run.folder.path}: {error}"
+                run.journal.note("failed", "error", message=str(error))
+                observer.say(f"{run.folder.path}: {error}; the others go on")
+                continue
             ranks.hear(done)
             if not done:
                 return _interrupted([run])
     if failures:
-        raise RunFailed("; ".join(failures.values()))
+        raise RunFailed(*failures.values())
     return True
 
 

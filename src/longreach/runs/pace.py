@@ -1,8 +1,10 @@
-"""How fast a run would train, by a few of its steps."""
+"""How fast a run, or a stack of them, would train, by a few of its steps."""
 
 import time
+from collections.abc import Sequence
 
-from longreach.runs.parts import new_model, training_data
+from longreach.model import stack_models
+from longreach.runs.parts import common_training, new_model, stacked_data
 from longreach.runs.recipe import RunConfig
 from longreach.train import build_optimizer
 from longreach.train.step import Stepper
@@ -10,20 +12,23 @@ from longreach.train.step import Stepper
 MEASURED_STEPS = 3
 
 
-def seconds_per_step(config: RunConfig, device: str) -> float:
-    """Measured after one step that does not count; eager, also where the run is to be compiled."""
-    how = config.train
-    model = new_model(config, 0, device).train()
+def seconds_per_step(runs: Sequence[tuple[RunConfig, int]], device: str) -> float:
+    """Of runs, each with its seed, that are trained as one.  Measured after one step that does not count; eager, also
+    where they are to be compiled."""
+    how, shares = common_training([config for config, _ in runs])
+    models = [new_model(config, seed, device) for config, seed in runs]
+    model = (models[0] if len(models) == 1 else stack_models(models)).train()
     take_step = Stepper(
         model,
         build_optimizer(how.optimizer, model),
-        training_data(config, how.batch_size, [0], device),
+        stacked_data(runs, device),
         how.optimizer,
         how.objective,
         how.steps,
         how.accumulate,
         bf16=how.precision == "bf16",
         record=how.graph,
+        shares=shares,
     )
     take_step(0).tolist()  # reading the loss waits for the device
     start = time.perf_counter()

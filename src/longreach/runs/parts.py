@@ -6,11 +6,8 @@ from itertools import groupby
 
 import torch
 
-from longreach.config import to_plain
-from longreach.errors import BadInput
-from longreach.model import Model, build_model, check_stackable
+from longreach.model import Model, build_model
 from longreach.runs.recipe import RunConfig
-from longreach.spans import Span
 from longreach.train import StackedStream, TrainConfig, TrainingStream, legal_lengths
 
 _MOST_TOGETHER = 8
@@ -31,30 +28,8 @@ def new_model(config: RunConfig, seed: int, device: str) -> Model:
     return build_model(config.model, len(config.task.vocabulary), seed, sizes, config.ids.max_id, device)
 
 
-def stack_key(config: RunConfig) -> str:
-    """Runs with the same key can be trained as one: all must be alike but their seeds, their learning rates, and, as
-    long as shapes agree, their data and IDs."""
-    model, data = new_model(config, seed=0, device="cpu"), training_data(config, 2, [0], "cpu")
-    optimizer = replace(config.train.optimizer, lr=1.0)
-    training = replace(config.train, optimizer=optimizer, lengths=Span(1, 1), prime=None)
-    rows = [tuple(tensor.shape[1:]) for tensor in data.batch(0).tensors()]
-    weights = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    levels = config.ids.level_sizes(config.task)
-    settings = (to_plain(config.model), to_plain(training), type(config.task), levels, model.largest_id)
-    return repr((*settings, rows, weights))
-
-
-def can_stack(config: RunConfig) -> bool:
-    """Whether every part of the model knows of stacks."""
-    try:
-        check_stackable(new_model(config, seed=0, device="cpu"))
-    except BadInput:
-        return False
-    return True
-
-
 def common_training(configs: Sequence[RunConfig]) -> tuple[TrainConfig, list[float] | None]:
-    """How runs with the same key are trained: at the largest of their rates, and the others' as shares of it."""
+    """How the runs of a stack are trained: at the largest of their rates, and the others' as shares of it."""
     first, rates = configs[0].train, [config.train.optimizer.lr for config in configs]
     largest = max(rates)
     settings = replace(first, optimizer=replace(first.optimizer, lr=largest))

@@ -43,8 +43,11 @@ def train_runs(
     starts = _starts(runs, settings.save_every)
     steps = [_step(start) for start in starts]
     if len(set(steps)) > 1:
-        runs[0].journal.warn("the seeds stopped at different steps: they go on one after the other")
-        return all(train_runs([run], device, observer, failures, ranks, parallel) for run in runs)
+        runs[0].journal.warn(
+            "the runs stopped at different steps: they go on one after the other, or as several stacks"
+        )
+        groups = [[run for run, own in zip(runs, steps, strict=True) if own == step] for step in sorted(set(steps))]
+        return all(_train_group(group, device, observer, failures, ranks, parallel) for group in groups)
     optimizers: list[torch.optim.Optimizer] = [build_optimizer(run.config.train.optimizer, run.model) for run in runs]
     step = steps[0]
     for run, start, own in zip(runs, starts, optimizers, strict=True):
@@ -130,6 +133,18 @@ def train_runs(
     every = [hooks(number) for number in range(len(runs))]
     loss = None if shared is None else shared.loss
     return train(model, optimizer, data, settings, every, step, compiled, shares, ranks, loss)
+
+
+def _train_group(
+    runs: list[Run], device: str, observer: Observer, failures: dict[Path, str], ranks: Ranks, parallel: Parallel
+) -> bool:
+    """Some runs of a stack that has fallen apart: one that is given up is no reason to leave the others alone."""
+    try:
+        return train_runs(runs, device, observer, failures, ranks, parallel)
+    except RunFailed:
+        if any(run.folder.path not in failures for run in runs):
+            raise
+        return True
 
 
 def _starts(runs: list[Run], save_every: int) -> list[Checkpoint | None]:

@@ -5,7 +5,7 @@ from longreach.sweep.driver import Watcher, drive, sole_driver
 from longreach.sweep.estimate import Estimate, estimate
 from longreach.sweep.fetch import fetch
 from longreach.sweep.mirror import Mirror, check_writable, open_mirror, scratch_folder
-from longreach.sweep.plan import Job, Plan, check_plan, make_plan
+from longreach.sweep.plan import Job, Plan, PlannedRun, check_plan, make_plan
 from longreach.sweep.resources import Resources
 from longreach.sweep.state import Attempts, RunState, read_states
 from longreach.sweep.storage import is_url, open_storage
@@ -18,6 +18,7 @@ __all__ = [
     "LocalBackend",
     "Mirror",
     "Plan",
+    "PlannedRun",
     "Resources",
     "RunState",
     "Watcher",

@@ -33,7 +33,7 @@ class Block:
     whens: list[When]
     left_out: list[Condition]
     stack: int
-    """Seeds that are trained as one computation."""
+    """Runs that are trained as one computation, at most."""
 
 
 def read_block(source: Source, content: Plain, place: Place, stem: str, title: str) -> Block:

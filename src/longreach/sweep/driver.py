@@ -95,15 +95,18 @@ def _note(job: Job, out: Path, outcome: Outcome, retries: int, watcher: Watcher,
     where = out if mirror is None else mirror.storage.url
     lost = f"it ended well, but {where} holds no scores: is the folder shared by all machines?"
     reason = outcome.reason or ("stopped from outside" if outcome.stopped else lost)
-    for name, folder in zip(job.names, job.folders(out), strict=True):
+    for number, (name, folder) in enumerate(zip(job.names, job.folders(out), strict=True)):
         if not folder.finished and read_attempts(folder).failures <= retries:
-            attempts = note_failure(folder, reason)
+            own = outcome.own_reasons[number] if outcome.own_reasons else ""
+            attempts = note_failure(folder, own or reason)
             left = retries + 1 - attempts.failures
-            watcher.say(f"failed: {name}: {reason}; " + (f"tries left: {left}" if left > 0 else "given up"))
+            watcher.say(f"failed: {name}: {attempts.reason}; " + (f"tries left: {left}" if left > 0 else "given up"))
     if mirror is not None:
         mirror.take_attempts(job.names)
 
 
 def _label(job: Job) -> str:
-    others = [str(seed) for seed in job.seeds[1:]]
-    return ", ".join([job.names[0], *others])
+    first, *others = job.runs
+    if any(run.variation is not first.variation for run in others):
+        return f"{first.name} and {len(others)} more"
+    return ", ".join([first.name, *(str(run.seed) for run in others)])

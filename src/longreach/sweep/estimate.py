@@ -1,6 +1,7 @@
 """How long a sweep will take, and what that is based on."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -8,7 +9,7 @@ from statistics import mean
 import torch
 
 from longreach.runs import MEASURED_STEPS, seconds_per_step
-from longreach.sweep.plan import Plan, Variation
+from longreach.sweep.plan import Plan, PlannedRun, Variation
 from longreach.sweep.progress import read_progress
 
 _BUDGET = 20.0
@@ -17,6 +18,8 @@ _BUDGET = 20.0
 
 @dataclass(frozen=True)
 class Estimate:
+    computations: int
+    """Processes that the work is cut into: a run, or a stack of them, each."""
     seconds: float
     """Of work that is left, if one job ran after the other."""
     basis: str
@@ -24,18 +27,19 @@ class Estimate:
 
 def estimate(plan: Plan, out: Path, device: str) -> Estimate:
     """By finished runs of a configuration where there are any, by a few steps of training where there are none."""
-    left = {number: [job for job in one.jobs if not job.finished(out)] for number, one in enumerate(plan.variations)}
-    todo = {number: plan.variations[number] for number, jobs in left.items() if jobs}
+    jobs = [[run for run in job.runs if not run.folder(out).finished] for job in plan.jobs]
+    todo = {run.variation.path: run.variation for left in jobs for run in left}
     # seconds of a run, by configuration
-    known = {number: seconds for number, one in todo.items() if (seconds := _by_finished(one, out)) is not None}
+    known = {path: seconds for path, one in todo.items() if (seconds := _by_finished(one, out)) is not None}
     finished = len(known)
     torch.set_num_threads(plan.file.resources.cpus)
     start = time.monotonic()
-    for number, one in todo.items():
-        if number not in known and (not known or time.monotonic() - start < _BUDGET):
-            known[number] = one.config.train.steps * seconds_per_step(one.config, device)
+    for left in jobs:
+        if any(run.variation.path not in known for run in left) and (not known or time.monotonic() - start < _BUDGET):
+            seconds = _by_steps(left, device)
+            known = {**{run.variation.path: seconds for run in left}, **known}
     average = mean(known.values()) if known else 0.0
-    seconds = sum(known.get(number, average) * sum(len(job.seeds) for job in left[number]) for number in todo)
+    total = sum(known.get(run.variation.path, average) for left in jobs for run in left)
     measured, guessed = len(known) - finished, len(todo) - len(known)
     basis = []
     if finished:
@@ -45,14 +49,17 @@ def estimate(plan: Plan, out: Path, device: str) -> Estimate:
         basis.append(f"{steps} on this machine ({device}), start and tests not counted")
     if guessed:
         basis.append(f"the mean of these for {guessed} more")
-    return Estimate(seconds, "; ".join(basis))
+    return Estimate(sum(map(bool, jobs)), total, "; ".join(basis))
 
 
 def _by_finished(variation: Variation, out: Path) -> float | None:
-    """The mean time of the finished runs of a configuration; seeds of a stack share theirs."""
-    times = []
-    for job in variation.jobs:
-        progress = read_progress(job.folders(out)[0].path)
-        if job.finished(out) and progress is not None:
-            times.append(progress.seconds / len(job.seeds))
+    """The mean time of the finished runs of a configuration."""
+    found = [read_progress(folder.path) for run in variation.runs if (folder := run.folder(out)).finished]
+    times = [progress.seconds for progress in found if progress is not None]
     return mean(times) if times else None
+
+
+def _by_steps(together: Sequence[PlannedRun], device: str) -> float:
+    """The time of each of the runs that are trained as one."""
+    runs = [(run.variation.config, run.seed) for run in together]
+    return runs[0][0].train.steps * seconds_per_step(runs, device) / len(runs)

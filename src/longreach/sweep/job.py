@@ -24,6 +24,8 @@ from longreach.sweep.order import Order
 from longreach.sweep.progress import Recorder
 from longreach.sweep.storage import open_storage
 
+TOLD = "longreach: "
+"""What a line of the log begins with that says why a job failed."""
 STOPPED = 130
 """The exit code of a job that was asked to stop: everything is saved."""
 
@@ -42,10 +44,11 @@ def main() -> int:
     try:
         return _work(order, stop)
     except (BadInput, RunFailed) as error:
-        text = " ".join(str(error).split())
-        for folder, url in order.stored:
-            text = text.replace(folder, url)  # the scratch folder will be gone
-        print(f"longreach: {text}", flush=True)
+        for line in error.lines:
+            text = " ".join(line.split())
+            for folder, url in order.stored:
+                text = text.replace(folder, url)  # the scratch folder will be gone
+            print(f"{TOLD}{text}", flush=True)
         return 2 if isinstance(error, BadInput) else 1
 
 
@@ -70,14 +73,14 @@ def _work(order: Order, stop: threading.Event) -> int:
             if folder.path in couriers:
                 couriers[folder.path].send()
 
-        recorder = Recorder(folders[0].path, beat)
+        recorder = Recorder([folder.path for folder in folders if not folder.finished], beat)
         device = choose_device(order.device)
-        names = ["/".join(filter(None, (order.variant, f"seed-{seed}"))) for seed in order.seeds]
-        stack = names if len(names) > 1 else []
-        infos = [gather_info(order.recipe, order.title, order.variant, seed, device, stack) for seed in order.seeds]
-        config = build(RunConfig, order.config)
+        runs = list(zip(order.variants, order.seeds, strict=True))
+        stack = ["/".join(filter(None, (variant, f"seed-{seed}"))) for variant, seed in runs] if len(runs) > 1 else []
+        infos = [gather_info(order.recipe, order.title, variant, seed, device, stack) for variant, seed in runs]
+        configs = [build(RunConfig, config) for config in order.configs]
         observer = recorder.observer(stop.is_set, saved)
-        if not execute_together([config] * len(folders), folders, infos, device, True, observer):
+        if not execute_together(configs, folders, infos, device, True, observer):
             print("stopped; everything is saved", flush=True)
             return STOPPED
         recorder.finish()

@@ -13,15 +13,16 @@ from longreach.sweep.plan import Job
 class Order:
     recipe: str
     title: str
-    variant: str
-    config: dict[str, Any]
+    variants: list[str]
+    """Of each run, as are the lists that follow."""
+    configs: list[dict[str, Any]]
     seeds: list[int]
     folders: list[str]
-    """Of each seed, as absolute paths; without URLs, every machine must see them under the same name."""
+    """As absolute paths; without URLs, every machine must see them under the same name."""
     threads: int
     device: str = "cpu"
     urls: list[str] = field(default_factory=list)
-    """Of each seed in shared storage: the folders are then scratch, and each machine has its own."""
+    """In shared storage: the folders are then scratch, and each machine has its own."""
 
     @property
     def stored(self) -> list[tuple[str, str]]:
@@ -30,7 +31,7 @@ class Order:
 
     @property
     def log(self) -> Path:
-        """Of the whole job, in the folder of its first seed."""
+        """Of the whole job, in the folder of its first run."""
         return Path(self.folders[0]) / "log.txt"
 
     def on(self, device: str) -> "Order":
@@ -41,5 +42,13 @@ class Order:
 
 
 def make_order(job: Job, out: Path, threads: int) -> Order:
-    folders = [str(folder.path) for folder in job.folders(out.resolve())]
-    return Order(job.recipe, job.title, job.variant, to_plain(job.config), list(job.seeds), folders, threads)
+    block = job.runs[0].variation.block
+    return Order(
+        recipe=block.name,
+        title=block.title,
+        variants=[run.variation.name for run in job.runs],
+        configs=[to_plain(run.variation.config) for run in job.runs],
+        seeds=[run.seed for run in job.runs],
+        folders=[str(folder.path) for folder in job.folders(out.resolve())],
+        threads=threads,
+    )

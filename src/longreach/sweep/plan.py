@@ -2,39 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from longreach.config import build, to_plain
 from longreach.errors import BadInput
-from longreach.runs import RunConfig, RunFolder, check, refuse_other_config
+from longreach.runs import RunConfig, RunFolder, check, cut_into_stacks, refuse_other_config
 from longreach.sweep.block import Block
 from longreach.sweep.complaints import Complaints, Origins
 from longreach.sweep.expand import combinations, settle
 from longreach.sweep.file import SweepFile, read_file
 from longreach.sweep.names import variation_name
 from longreach.sweep.source import Place, Source, read_source
-
-
-@dataclass(frozen=True)
-class Job:
-    """Seeds of one configuration that are trained together: one, unless the file says `stack`."""
-
-    recipe: str
-    title: str
-    variant: str
-    config: RunConfig
-    seeds: tuple[int, ...]
-
-    @property
-    def names(self) -> list[str]:
-        """The folders of its runs, below the sweep's."""
-        return ["/".join(filter(None, (self.recipe, self.variant, f"seed-{seed}"))) for seed in self.seeds]
-
-    def folders(self, out: Path) -> list[RunFolder]:
-        return [RunFolder(out / name) for name in self.names]
-
-    def finished(self, out: Path) -> bool:
-        return all(folder.finished for folder in self.folders(out))
 
 
 @dataclass(frozen=True)
@@ -47,11 +26,46 @@ class Variation:
     config: RunConfig
 
     @property
-    def jobs(self) -> list[Job]:
-        block, seeds = self.block, self.block.seeds
-        # cut the same way at every start, so that a stack that was interrupted goes on as a stack
-        stacks = [seeds[first : first + block.stack] for first in range(0, len(seeds), block.stack)]
-        return [Job(block.name, block.title, self.name, self.config, stack) for stack in stacks]
+    def path(self) -> str:
+        """The folder of its runs, below the sweep's."""
+        return "/".join(filter(None, (self.block.name, self.name)))
+
+    @property
+    def runs(self) -> list["PlannedRun"]:
+        return [PlannedRun(self, seed) for seed in self.block.seeds]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One seed of a variation."""
+
+    variation: Variation
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Its folder, below the sweep's."""
+        return f"{self.variation.path}/seed-{self.seed}"
+
+    def folder(self, out: Path) -> RunFolder:
+        return RunFolder(out / self.name)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs of a block that are trained together: one, unless the file says `stack`."""
+
+    runs: list[PlannedRun]
+
+    @property
+    def names(self) -> list[str]:
+        return [run.name for run in self.runs]
+
+    def folders(self, out: Path) -> list[RunFolder]:
+        return [run.folder(out) for run in self.runs]
+
+    def finished(self, out: Path) -> bool:
+        return all(folder.finished for folder in self.folders(out))
 
 
 @dataclass(frozen=True)
@@ -63,8 +77,14 @@ class Plan:
     variations: list[Variation]
 
     @property
+    def runs(self) -> list[PlannedRun]:
+        return [run for variation in self.variations for run in variation.runs]
+
+    @cached_property
     def jobs(self) -> list[Job]:
-        return [job for variation in self.variations for job in variation.jobs]
+        """Runs of a block that may share a stack do, finished or not: it must not matter how far the sweep is.  To find
+        out, a model of each configuration is made, and none of them may be bad: whoever only looks asks for `runs`."""
+        return [job for block in self.file.blocks for job in _jobs(block, self.variations)]
 
 
 def make_plan(path: Path) -> Plan:
@@ -79,17 +99,17 @@ def make_plan(path: Path) -> Plan:
 
 def check_plan(plan: Plan, out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Find out what would go wrong in any run that is still to do, before one of them starts."""
-    todo = [variation for variation in plan.variations if not all(job.finished(out) for job in variation.jobs)]
+    todo = [one for one in plan.variations if not all(run.folder(out).finished for run in one.runs)]
     of_block = {block.place: Complaints(plan.source, block) for block in plan.file.blocks}
     for done, variation in enumerate(todo):
         progress(done, len(todo))
         complaints = of_block[variation.block.place]
         complaints.runs.append(variation.origins)
         try:
-            for folder in (folder for job in variation.jobs for folder in job.folders(out)):
+            for folder in (run.folder(out) for run in variation.runs):
                 if (folder.path / "config.yaml").exists():
                     refuse_other_config(folder, variation.config)
-            check(variation.config, stacked=any(len(job.seeds) > 1 for job in variation.jobs))
+            check(variation.config, stacked=min(variation.block.stack, len(variation.block.seeds)) > 1)
         except BadInput as error:
             complaints.add(variation.name, variation.origins, str(error))
     for complaints in of_block.values():
@@ -128,6 +148,11 @@ def _expand(source: Source, block: Block) -> list[Variation]:
     return found
 
 
+def _jobs(block: Block, variations: list[Variation]) -> list[Job]:
+    own = [(variation.config, variation.runs) for variation in variations if variation.block is block]
+    return [Job(stack) for stack in cut_into_stacks(own, lambda config: block.stack)]
+
+
 def _refuse_duplicates(source: Source, variations: list[Variation]) -> None:
     """Two runs in one folder, or the same run under two names of a block."""
     runs: dict[str, Variation] = {}
@@ -138,7 +163,7 @@ def _refuse_duplicates(source: Source, variations: list[Variation]) -> None:
         if twin is not variation:
             source.blame(variation.origins[0], f"{variation.name} and {twin.name} are the same run")
             continue
-        for name in (name for job in variation.jobs for name in job.names):
+        for name in (run.name for run in variation.runs):
             twin = runs.setdefault(name, variation)
             if twin.block is not block:
                 line = source.line(twin.block.place)

@@ -11,9 +11,12 @@ from pathlib import Path
 
 from longreach.files import write_atomically
 from longreach.sweep.courier import LOG, SIGN
-from longreach.sweep.job import STOPPED
+from longreach.sweep.job import STOPPED, TOLD
 from longreach.sweep.order import Order
 from longreach.sweep.storage import open_storage
+
+_LAST_WORDS = 65536
+"""Bytes at the end of a log that may tell why a job failed, with a line for each run of a stack."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class Outcome:
     stopped: bool
     reason: str
     """Of a failure, in one line; empty where there was none."""
+    own_reasons: tuple[str, ...] = ()
+    """Of each run, in order, what was said of it alone; empty where nothing was."""
 
 
 class JobProcess:
@@ -30,6 +35,7 @@ class JobProcess:
         """`folder` is where classes of the user's are found; the environment is added to ours."""
         order.log.parent.mkdir(parents=True, exist_ok=True)
         self.log = order.log
+        self.places = order.urls or order.folders
         self.storages = [open_storage(url) for url in order.urls]
         if self.storages:
             # what earlier starts said, wherever that was
@@ -72,13 +78,15 @@ class JobProcess:
             storage.put(self.log, LOG)
         for storage in self.storages:
             storage.remove(SIGN)
-        return Outcome(code == STOPPED, "" if code in (0, STOPPED) else self._reason(code))
+        return Outcome(code == STOPPED, "") if code in (0, STOPPED) else self._failure(code)
 
-    def _reason(self, code: int) -> str:
+    def _failure(self, code: int) -> Outcome:
         if code < 0:
-            return f"killed by {signal.Signals(-code).name}"
+            return Outcome(False, f"killed by {signal.Signals(-code).name}")
         with self.log.open("rb") as log:
-            log.seek(max(self.log_start, log.seek(0, os.SEEK_END) - 4096))
-            lines = log.read().decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return last.removeprefix("longreach: ") or f"ended with code {code} and said nothing"
+            log.seek(max(self.log_start, log.seek(0, os.SEEK_END) - _LAST_WORDS))
+            lines = [line.strip() for line in log.read().decode(errors="replace").split("\n") if line.strip()]
+        last = lines[-1].removeprefix(TOLD) if lines else f"ended with code {code} and said nothing"
+        told = [line.removeprefix(TOLD) for line in lines if line.startswith(TOLD)]
+        own = (next((line for line in told if line.startswith(f"{place}: ")), "") for place in self.places)
+        return Outcome(False, last, tuple(own))

@@ -1,8 +1,9 @@
-"""How far a job is, in a small file of its folder: for the table of a sweep, whoever looks and wherever it runs."""
+"""How far a run is, in a small file of its folder: for the table of a sweep, whoever looks and wherever it runs."""
 
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ _LOG_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Progress:
-    """`phase` is train, test or done; `seconds` count all starts of the job together."""
+    """`phase` is train, test or done; `seconds` count all starts together, and runs of a stack share them evenly."""
 
     phase: str
     done: int
@@ -38,40 +39,41 @@ def write_progress(folder: Path, progress: Progress) -> None:
 
 
 class Recorder:
-    """Writes down what a job tells.  Lines go to stdout, which is the job's log."""
+    """Writes down what a job tells, for each of its runs.  Lines go to stdout, which is the job's log."""
 
-    def __init__(self, folder: Path, written: Callable[[], None]) -> None:
-        """`written` is called after every write."""
-        self.folder = folder
+    def __init__(self, folders: Sequence[Path], written: Callable[[], None]) -> None:
+        """`folders` are those of the runs that the job works on; `written` is called after every write."""
+        self.before = {folder: before.seconds if (before := read_progress(folder)) else 0.0 for folder in folders}
         self.written = written
-        before = read_progress(folder)
-        self.started = time.monotonic() - (before.seconds if before else 0.0)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.started
+        self.started = time.monotonic()
 
     def observer(self, should_stop: Callable[[], bool], saved: Callable[[RunFolder], None]) -> Observer:
         return Observer(phase=self._phase, say=_print, should_stop=should_stop, saved=saved)
 
     def finish(self) -> None:
-        write_progress(self.folder, Progress("done", 1, 1, "", self.seconds))
+        self._write("done", 1, 1, "")
 
     def _phase(self, title: str, total: int) -> Callable[[int, str], None]:
-        written = logged = -_LOG_SECONDS
+        written = logged = -math.inf
 
         def report(done: int, note: str) -> None:
             nonlocal written, logged
-            now = self.seconds
+            now = time.monotonic()
             if now - written >= _SECONDS:
                 written = now
-                write_progress(self.folder, Progress(title.split()[0], done, total, note, now))
+                self._write(title.split()[0], done, total, note)
                 self.written()
             if now - logged >= _LOG_SECONDS:
                 logged = now
                 print(f"{title}: {done}/{total} {note}", flush=True)
 
         return report
+
+    def _write(self, phase: str, done: int, total: int, note: str) -> None:
+        """A stack is one computation: each of its runs is as far as the others."""
+        share = (time.monotonic() - self.started) / max(1, len(self.before))
+        for folder, before in self.before.items():
+            write_progress(folder, Progress(phase, done, total, note, before + share))
 
 
 def _print(line: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """Of one run, or of one stack of seeds, which is one computation."""
+    """Of one run, or of one stack of them, which is one computation."""
 
     cpus: int = 1
     """CPU cores, and threads that torch computes with."""

@@ -13,7 +13,7 @@ from longreach.files import write_atomically
 from longreach.runs import RunFolder
 from longreach.sweep.courier import shows_life
 from longreach.sweep.lock import LOCK, is_locked
-from longreach.sweep.plan import Job, Plan
+from longreach.sweep.plan import Job, Plan, PlannedRun
 from longreach.sweep.progress import Progress, read_progress
 from longreach.train import list_checkpoints
 
@@ -63,21 +63,17 @@ def given_up(job: Job, out: Path, retries: int) -> bool:
 
 
 def read_states(plan: Plan, out: Path) -> list[RunState]:
-    return [state for job in plan.jobs for state in _states_of(job, out, plan.file.retries)]
+    return [_state_of(run, out, plan.file.retries) for run in plan.runs]
 
 
-def _states_of(job: Job, out: Path, retries: int) -> list[RunState]:
-    folders = job.folders(out)
-    progress = read_progress(folders[0].path)  # a stack is one computation
-    states = []
-    for name, folder in zip(job.names, folders, strict=True):
-        attempts = read_attempts(folder)
-        state: Literal["finished", "running", "failed", "waiting"] = "waiting"
-        if folder.finished:
-            state = "finished"
-        elif is_locked(folder.path / LOCK) or shows_life(folder.path):
-            state = "running"
-        elif attempts.failures > retries:
-            state = "failed"
-        states.append(RunState(name, state, attempts, progress))
-    return states
+def _state_of(run: PlannedRun, out: Path, retries: int) -> RunState:
+    folder = run.folder(out)
+    attempts = read_attempts(folder)
+    state: Literal["finished", "running", "failed", "waiting"] = "waiting"
+    if folder.finished:
+        state = "finished"
+    elif is_locked(folder.path / LOCK) or shows_life(folder.path):
+        state = "running"
+    elif attempts.failures > retries:
+        state = "failed"
+    return RunState(run.name, state, attempts, read_progress(folder.path))
