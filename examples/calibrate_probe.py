@@ -27,6 +27,9 @@ TASKS = {
     "planted_3": (planted(3), lr.Span(12, 16), 3000),
     "planted_4": (planted(4), lr.Span(12, 16), 4000),
 }
+unknown = set(sys.argv[1:]) - set(TASKS)
+if unknown:
+    sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(TASKS)}")
 found = {}
 for name in sys.argv[1:] or TASKS:
     task, lengths, steps = TASKS[name]

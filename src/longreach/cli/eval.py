@@ -37,7 +37,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--prompt-ids-only", action="store_true", help="predicted IDs: only those the prompt has")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--out", type=Path, help="write the scores, of text the losses too, to this .json or .csv file")
-    parser.add_argument("--json", action="store_true", help="print the scores as JSON, and no progress")
+    parser.add_argument("--json", action="store_true", help="print the same as JSON, and no progress")
     parser.set_defaults(verb=run, takes_settings=True)
 
 

@@ -22,18 +22,21 @@ def cut_into_stacks(runs: Iterable[tuple[RunConfig, Sequence[T]]], most: Callabl
     size: dict[str, int] = {}
     for number, (config, own) in enumerate(runs):
         together = most(config)
-        if together > 1 and not _can_stack(config):
-            together = 1
-        key = _stack_key(config) if together > 1 else str(number)
+        shared = _stack_key(config) if together > 1 else None
+        key = shared or str(number)
         alike.setdefault(key, []).extend(own)
-        size[key] = min(together, size.get(key, together))
+        size[key] = min(together, size.get(key, together)) if shared else 1
     return [same[first : first + size[key]] for key, same in alike.items() for first in range(0, len(same), size[key])]
 
 
-def _stack_key(config: RunConfig) -> str:
+def _stack_key(config: RunConfig) -> str | None:
     """Runs with the same key can be trained as one: all must be alike but their seeds, their learning rates, and, as
-    long as shapes agree, their data and IDs."""
+    long as shapes agree, their data and IDs.  None if a part of the model knows nothing of stacks."""
     model, data = new_model(config, seed=0, device="cpu"), training_data(config, 2, [0], "cpu")
+    try:
+        check_stackable(model)
+    except BadInput:
+        return None
     optimizer = replace(config.train.optimizer, lr=1.0)
     training = replace(config.train, optimizer=optimizer, lengths=Span(1, 1), prime=None)
     rows = [tuple(tensor.shape[1:]) for tensor in data.batch(0).tensors()]
@@ -41,12 +44,3 @@ def _stack_key(config: RunConfig) -> str:
     levels = config.ids.level_sizes(config.task)
     settings = (to_plain(config.model), to_plain(training), type(config.task), levels, model.largest_id)
     return repr((*settings, rows, weights))
-
-
-def _can_stack(config: RunConfig) -> bool:
-    """Whether every part of the model knows of stacks."""
-    try:
-        check_stackable(new_model(config, seed=0, device="cpu"))
-    except BadInput:
-        return False
-    return True
