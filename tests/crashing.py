@@ -1,4 +1,4 @@
-"""Runs that are killed again and again, and resumed every time: `python crashing.py OUT CONFIG KILLS SEED...`.
+"""Runs that are killed again and again, and resumed every time: `python crashing.py OUT CONFIG KILLS DEVICE SEED...`.
 
 Children are forked from a process that has imported everything and computed nothing, so that a start takes no seconds.
 In turn, one is killed at a random moment and one in the midst of writing a file.
@@ -18,24 +18,27 @@ import torch
 from longreach import files
 from longreach.config import build, read_yaml
 from longreach.runs import RunConfig, RunFolder, execute_together, gather_info
+from longreach.train import ask_for_repeatable_products
 
 
-def main(out: Path, config: RunConfig, kills: int, seeds: list[int]) -> None:
+def main(out: Path, config: RunConfig, kills: int, device: str, seeds: list[int]) -> None:
     folders = [RunFolder(out / f"seed-{seed}") for seed in seeds]
     moments = random.Random(kills)
+    longest = 0.6 if device == "cpu" else 8.0  # a GPU takes seconds to start and to record a step
 
     def work() -> None:
         torch.set_num_threads(1)
+        ask_for_repeatable_products(device)
         stack = [f"seed-{seed}" for seed in seeds] if len(seeds) > 1 else []
-        infos = [gather_info("crash", "", "", seed, "cpu", stack) for seed in seeds]
-        execute_together([config] * len(seeds), folders, infos, "cpu", resume=True)
+        infos = [gather_info("crash", "", "", seed, device, stack) for seed in seeds]
+        execute_together([config] * len(seeds), folders, infos, device, resume=True)
 
     for number in range(kills):
         if number % 2:
             doomed = _fork(work, dies_in_write=moments.randrange(1, 12 * len(seeds)))
         else:
             doomed = _fork(work)
-            time.sleep(moments.uniform(0, 0.6))
+            time.sleep(moments.uniform(0, longest))
             os.kill(doomed, signal.SIGKILL)
         if _status(doomed) != -signal.SIGKILL:
             sys.exit(f"the run ended before kill {number + 1}: give it more steps")
@@ -85,5 +88,6 @@ def _status(child: int) -> int:
 
 
 if __name__ == "__main__":
-    place, settings, count, *numbers = sys.argv[1:]
-    main(Path(place), build(RunConfig, read_yaml(Path(settings))), int(count), [int(number) for number in numbers])
+    place, settings, count, device, *numbers = sys.argv[1:]
+    seeds = [int(number) for number in numbers]
+    main(Path(place), build(RunConfig, read_yaml(Path(settings))), int(count), device, seeds)
