@@ -1,7 +1,9 @@
 """Sweeps in processes of this machine, some of which are killed."""
 
 import json
+import os
 import signal
+import threading
 
 import pytest
 from sweeping import (
@@ -21,8 +23,10 @@ from sweeping import (
 from longreach.cli.main import main
 from longreach.errors import BadInput
 from longreach.report import load_results
-from longreach.sweep import LocalBackend, Resources
+from longreach.sweep import LocalBackend, Resources, make_plan
+from longreach.sweep import job as job_module
 from longreach.sweep.backends import local
+from longreach.sweep.order import make_order
 
 
 def test_a_killed_job_goes_on_and_hurts_no_other(tmp_path):
@@ -100,3 +104,19 @@ def test_gpus_that_are_not_there_are_refused(monkeypatch):
     monkeypatch.setattr(local, "visible_gpus", lambda: ["0"])
     with pytest.raises(BadInput, match=r"--workers 3: 2 runs with 0\.5 of a GPU each fit on 1"):
         LocalBackend(Resources(gpus=0.5), 3)
+
+
+def test_a_job_asks_for_repeatable_products_before_it_looks_at_the_gpu(tmp_path, monkeypatch):
+    settings = {**TINY, "train": {**TINY["train"], "deterministic": True}}
+    (job,) = make_plan(write(tmp_path / "sweep.yaml", settings)).jobs
+    order = make_order(job, tmp_path / "out", threads=1).on("cuda")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    seen = []
+
+    def look(device):
+        seen.append((device, os.environ.get("CUBLAS_WORKSPACE_CONFIG")))
+        return "cpu"
+
+    monkeypatch.setattr(job_module, "choose_device", look)
+    assert job_module._work(order, threading.Event()) == 0
+    assert seen == [("cuda", ":4096:8")]

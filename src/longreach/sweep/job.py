@@ -23,6 +23,7 @@ from longreach.sweep.lock import LOCK, wait_for_lock
 from longreach.sweep.order import Order
 from longreach.sweep.progress import Recorder
 from longreach.sweep.storage import open_storage
+from longreach.train import ask_for_repeatable_products
 
 TOLD = "longreach: "
 """What a line of the log begins with that says why a job failed."""
@@ -74,11 +75,13 @@ def _work(order: Order, stop: threading.Event) -> int:
                 couriers[folder.path].send()
 
         recorder = Recorder([folder.path for folder in folders if not folder.finished], beat)
+        configs = [build(RunConfig, config) for config in order.configs]
+        if any(config.train.deterministic for config in configs):
+            ask_for_repeatable_products(order.device)  # before the device is looked at
         device = choose_device(order.device)
         runs = list(zip(order.variants, order.seeds, strict=True))
         stack = ["/".join(filter(None, (variant, f"seed-{seed}"))) for variant, seed in runs] if len(runs) > 1 else []
         infos = [gather_info(order.recipe, order.title, variant, seed, device, stack) for variant, seed in runs]
-        configs = [build(RunConfig, config) for config in order.configs]
         observer = recorder.observer(stop.is_set, saved)
         if not execute_together(configs, folders, infos, device, True, observer):
             print("stopped; everything is saved", flush=True)
