@@ -11,13 +11,14 @@ kept for the backward pass, which computes the weights again.
 # kernels are not annotated: Triton reads their source, and mypy cannot
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from longreach.kernels import on_its_device
 
 _HEAD_SIZES = (32, 64, 128)
 
@@ -50,15 +51,34 @@ def _turn(first, second, cos, sin):
 
 
 @triton.jit
+def _angles(cos, sin, rows, inside, HALF: tl.constexpr, TURNS: tl.constexpr):
+    """Of all tokens, for all heads; what is not turned gets any."""
+    turn_cos = tl.full((rows.shape[0], HALF), 1.0, tl.float32)
+    turn_sin = turn_cos
+    if TURNS:
+        turn_cos, turn_sin = _load_half(cos, rows, inside, HALF, 0, HALF), _load_half(sin, rows, inside, HALF, 0, HALF)
+    return turn_cos, turn_sin
+
+
+@triton.jit
 def _load(
-    start, cos, sin, growth, rows, inside, stride, scale, HALF: tl.constexpr, TURNS: tl.constexpr, GROWS: tl.constexpr
+    start,
+    turn_cos,
+    turn_sin,
+    growth,
+    rows,
+    inside,
+    stride,
+    scale,
+    HALF: tl.constexpr,
+    TURNS: tl.constexpr,
+    GROWS: tl.constexpr,
 ):
     """Queries and keys, turned, half by half; values; and by what the scores of each query are multiplied."""
     q1, q2 = _load_half(start, rows, inside, stride, 0, HALF), _load_half(start, rows, inside, stride, 1, HALF)
     k1, k2 = _load_half(start, rows, inside, stride, 2, HALF), _load_half(start, rows, inside, stride, 3, HALF)
     v = _load_half(start, rows, inside, stride, 2, 2 * HALF)
     if TURNS:
-        turn_cos, turn_sin = _load_half(cos, rows, inside, HALF, 0, HALF), _load_half(sin, rows, inside, HALF, 0, HALF)
         q1, q2 = _turn(q1, q2, turn_cos, turn_sin)
         k1, k2 = _turn(k1, k2, turn_cos, turn_sin)
     factor = tl.full(rows.shape, scale, tl.float32)
@@ -91,23 +111,28 @@ def _forward(
     growth_stride,
     HALF: tl.constexpr,
     BLOCK: tl.constexpr,
+    HEADS: tl.constexpr,
     TURNS: tl.constexpr,
     GROWS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    batch, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
+    """HEADS heads of a sequence, one after the other."""
+    shares = heads // HEADS
+    batch, first = (tl.program_id(0) // shares).to(tl.int64), tl.program_id(0) % shares * HEADS
     rows = tl.arange(0, BLOCK)
     inside = rows < tokens
     width, stride = heads * 2 * HALF, heads * 6 * HALF
-    qkv += batch * tokens * stride + head * 6 * HALF
-    if TURNS:
-        cos, sin = cos + batch * tokens * HALF, sin + batch * tokens * HALF
-    if GROWS:
-        growth += batch * growth_stride + head * tokens
-    q1, q2, k1, k2, v, factor = _load(qkv, cos, sin, growth, rows, inside, stride, scale, HALF, TURNS, GROWS)
-    _, weights = _weigh(q1, q2, k1, k2, factor, rows, tokens, PRECISION)
-    value = tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-    _store_half(mixed + batch * tokens * width + head * 2 * HALF, value, rows, inside, width, 0, 2 * HALF)
+    begin = batch * tokens
+    turn_cos, turn_sin = _angles(cos + begin * HALF, sin + begin * HALF, rows, inside, HALF, TURNS)
+    for head in range(first, first + HEADS):
+        own = qkv + begin * stride + head * 6 * HALF
+        own_growth = growth + batch * growth_stride + head * tokens
+        q1, q2, k1, k2, v, factor = _load(
+            own, turn_cos, turn_sin, own_growth, rows, inside, stride, scale, HALF, TURNS, GROWS
+        )
+        _, weights = _weigh(q1, q2, k1, k2, factor, rows, tokens, PRECISION)
+        value = tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+        _store_half(mixed + begin * width + head * 2 * HALF, value, rows, inside, width, 0, 2 * HALF)
 
 
 @triton.jit
@@ -125,43 +150,45 @@ def _backward(
     growth_stride,
     HALF: tl.constexpr,
     BLOCK: tl.constexpr,
+    HEADS: tl.constexpr,
     TURNS: tl.constexpr,
     GROWS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    batch, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
+    shares = heads // HEADS
+    batch, first = (tl.program_id(0) // shares).to(tl.int64), tl.program_id(0) % shares * HEADS
     rows = tl.arange(0, BLOCK)
     inside = rows < tokens
     width, stride = heads * 2 * HALF, heads * 6 * HALF
-    qkv += batch * tokens * stride + head * 6 * HALF
-    d_qkv += batch * tokens * stride + head * 6 * HALF
-    if TURNS:
-        cos, sin = cos + batch * tokens * HALF, sin + batch * tokens * HALF
-    if GROWS:
-        growth += batch * growth_stride + head * tokens
-    q1, q2, k1, k2, v, factor = _load(qkv, cos, sin, growth, rows, inside, stride, scale, HALF, TURNS, GROWS)
-    scores, weights = _weigh(q1, q2, k1, k2, factor, rows, tokens, PRECISION)
-    d_value = _load_half(d_mixed + batch * tokens * width + head * 2 * HALF, rows, inside, width, 0, 2 * HALF)
-    d_v = tl.dot(tl.trans(weights.to(v.dtype)), d_value, input_precision=PRECISION)
-    _store_half(d_qkv, d_v, rows, inside, stride, 2, 2 * HALF)
-    d_weights = tl.dot(d_value, tl.trans(v), input_precision=PRECISION)
-    d_grown = weights * (d_weights - tl.sum(weights * d_weights, 1)[:, None])
-    if GROWS:
-        d_factor = tl.sum(d_grown * scores, 1) * scale
-        tl.store(d_growth + (batch * heads + head) * tokens + rows, d_factor, mask=inside)
-    d_scores = (d_grown * factor[:, None]).to(v.dtype)
-    d_q1 = tl.dot(d_scores, k1, input_precision=PRECISION)
-    d_q2 = tl.dot(d_scores, k2, input_precision=PRECISION)
-    d_k1 = tl.dot(tl.trans(d_scores), q1, input_precision=PRECISION)
-    d_k2 = tl.dot(tl.trans(d_scores), q2, input_precision=PRECISION)
-    if TURNS:  # back
-        turn_cos, turn_sin = _load_half(cos, rows, inside, HALF, 0, HALF), _load_half(sin, rows, inside, HALF, 0, HALF)
-        d_q1, d_q2 = _turn(d_q1, d_q2, turn_cos, -turn_sin)
-        d_k1, d_k2 = _turn(d_k1, d_k2, turn_cos, -turn_sin)
-    _store_half(d_qkv, d_q1, rows, inside, stride, 0, HALF)
-    _store_half(d_qkv, d_q2, rows, inside, stride, 1, HALF)
-    _store_half(d_qkv, d_k1, rows, inside, stride, 2, HALF)
-    _store_half(d_qkv, d_k2, rows, inside, stride, 3, HALF)
+    begin = batch * tokens
+    turn_cos, turn_sin = _angles(cos + begin * HALF, sin + begin * HALF, rows, inside, HALF, TURNS)
+    for head in range(first, first + HEADS):
+        own, d_own = qkv + begin * stride + head * 6 * HALF, d_qkv + begin * stride + head * 6 * HALF
+        own_growth = growth + batch * growth_stride + head * tokens
+        q1, q2, k1, k2, v, factor = _load(
+            own, turn_cos, turn_sin, own_growth, rows, inside, stride, scale, HALF, TURNS, GROWS
+        )
+        scores, weights = _weigh(q1, q2, k1, k2, factor, rows, tokens, PRECISION)
+        d_value = _load_half(d_mixed + begin * width + head * 2 * HALF, rows, inside, width, 0, 2 * HALF)
+        d_v = tl.dot(tl.trans(weights.to(v.dtype)), d_value, input_precision=PRECISION)
+        _store_half(d_own, d_v, rows, inside, stride, 2, 2 * HALF)
+        d_weights = tl.dot(d_value, tl.trans(v), input_precision=PRECISION)
+        d_grown = weights * (d_weights - tl.sum(weights * d_weights, 1)[:, None])
+        if GROWS:
+            d_factor = tl.sum(d_grown * scores, 1) * scale
+            tl.store(d_growth + (batch * heads + head) * tokens + rows, d_factor, mask=inside)
+        d_scores = (d_grown * factor[:, None]).to(v.dtype)
+        d_q1 = tl.dot(d_scores, k1, input_precision=PRECISION)
+        d_q2 = tl.dot(d_scores, k2, input_precision=PRECISION)
+        d_k1 = tl.dot(tl.trans(d_scores), q1, input_precision=PRECISION)
+        d_k2 = tl.dot(tl.trans(d_scores), q2, input_precision=PRECISION)
+        if TURNS:  # back
+            d_q1, d_q2 = _turn(d_q1, d_q2, turn_cos, -turn_sin)
+            d_k1, d_k2 = _turn(d_k1, d_k2, turn_cos, -turn_sin)
+        _store_half(d_own, d_q1, rows, inside, stride, 0, HALF)
+        _store_half(d_own, d_q2, rows, inside, stride, 1, HALF)
+        _store_half(d_own, d_k1, rows, inside, stride, 2, HALF)
+        _store_half(d_own, d_k2, rows, inside, stride, 3, HALF)
 
 
 @torch.library.custom_op("longreach::short_attention", mutates_args=())
@@ -173,8 +200,9 @@ def short_attention(qkv: Tensor, cos: Tensor | None, sin: Tensor | None, growth:
     qkv, cos, sin, growth = _in_rows(qkv, cos, sin, growth)
     b, t, w3 = qkv.shape
     mixed = qkv.new_empty(b, t, w3 // 3)
-    with _on_its_device(qkv):
-        _forward[(b * heads,)](qkv, cos, sin, growth, mixed, **_sizes(qkv, cos, growth, heads))
+    with on_its_device(qkv):
+        sizes = _sizes(qkv, cos, growth, heads)
+        _forward[(b * heads // sizes["HEADS"],)](*_or_any(qkv, cos, sin, growth), mixed, **sizes)
     return mixed
 
 
@@ -187,8 +215,9 @@ def _short_attention_backward(
     d_qkv = torch.empty_like(qkv)
     d_growth = qkv.new_empty((b, heads, t) if growth is not None else 0, dtype=torch.float32)
     sizes = _sizes(qkv, cos, growth, heads)
-    with _on_its_device(qkv):
-        _backward[(b * heads,)](qkv, cos, sin, growth, d_mixed.contiguous(), d_qkv, d_growth, **sizes)
+    with on_its_device(qkv):
+        tensors = (*_or_any(qkv, cos, sin, growth), d_mixed.contiguous(), d_qkv, d_growth)
+        _backward[(b * heads // sizes["HEADS"],)](*tensors, **sizes)
     return d_qkv, d_growth
 
 
@@ -198,9 +227,9 @@ def _in_rows(qkv: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor | None
     return qkv.contiguous(), cos, sin, growth
 
 
-def _on_its_device(tensor: Tensor) -> AbstractContextManager[object]:
-    """Triton launches on the current device, whatever the tensors lie on."""
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+def _or_any(qkv: Tensor, *others: Tensor | None) -> tuple[Tensor, ...]:
+    """With something to point at in place of what is not there, which the kernels do not read."""
+    return qkv, *(qkv if tensor is None else tensor for tensor in others)
 
 
 def _sizes(qkv: Tensor, cos: Tensor | None, growth: Tensor | None, heads: int) -> dict[str, Any]:
@@ -215,6 +244,7 @@ def _sizes(qkv: Tensor, cos: Tensor | None, growth: Tensor | None, heads: int) -
         "growth_stride": 0 if growth is None or len(growth) == 1 else growth.stride(0),
         "HALF": size // 2,
         "BLOCK": block,
+        "HEADS": 1,
         "TURNS": cos is not None,
         "GROWS": growth is not None,
         # in fp32 products are exact: which key is ahead must not hang on the last bits of tf32

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from longreach.errors import BadInput
 from longreach.model.cache import Cache
+from longreach.model.embedding import TokenEmbedding
 from longreach.model.look_back import CopyHead, LookBack
 from longreach.model.position_heads import IdChoice, PositionHead, Steps
 from longreach.positions.encodings import EncodingConfig
@@ -74,7 +75,7 @@ class Model(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int, levels: int) -> None:
         super().__init__()
         self.config, self.levels = config, levels
-        self.embed = nn.Embedding(vocab_size, config.width)
+        self.embed = TokenEmbedding(vocab_size, config.width)
         self.norm = config.new_norm()
         self.head = None if config.tie_embeddings else nn.Linear(config.width, vocab_size, bias=False)
         self.position_head: PositionHead | None = None
@@ -93,6 +94,19 @@ class Model(nn.Module):
         """All layers.  With a cache, `slots` are the places in it that the tokens get.  With `at`, states at these
         places only.  With `keep`, tokens look at no others."""
         raise BadInput(f"{type(self).__name__} does not say how tokens mix")
+
+    def mix_and_norm(
+        self,
+        embedded: Float[Tensor, "b t w"],
+        ids: Int[Tensor, "b g t"],
+        cache: Cache | None,
+        slots: Tensor | None,
+        at: Int[Tensor, "b a"] | None = None,
+        keep: Bool[Tensor, "b t t"] | None = None,
+    ) -> Float[Tensor, "b _ w"]:
+        """All layers and the norm that follows them."""
+        normed: Tensor = self.norm(self.mix(embedded, ids, cache, slots, at, keep))
+        return normed
 
     def exchange_encoding(self, config: EncodingConfig) -> AbstractContextManager[None]:
         """For a while, let IDs enter in another way."""
@@ -130,10 +144,10 @@ class Model(nn.Module):
         if cache is not None and keep is not None:
             raise BadInput("keep hides keys of tokens read at once: it does not go with a cache")
         slots = None if cache is None else cache.place(ids)
-        hidden = self.norm(self.mix(self.embed(tokens), ids, cache, slots, at, keep))
+        hidden = self.mix_and_norm(self.embed(tokens), ids, cache, slots, at, keep)
         if cache is not None and slots is not None and self.memory_size:
             cache.remember(slots, self.past(hidden, tokens).memory)
-        return hidden  # type: ignore[no-any-return]
+        return hidden
 
     @property
     def looks_back(self) -> bool:

@@ -12,7 +12,7 @@ from longreach.model.layer import LayerConfig
 from longreach.positions.encodings import Bias, Rotation, rotate
 from longreach.stacking import for_rows
 
-_HAS_TRITON = importlib.util.find_spec("triton") is not None
+HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 class IdHeads(nn.Module):
@@ -74,22 +74,53 @@ class SelfAttention(nn.Module):
         layer: int,
         at: Int[Tensor, "b a"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
+        mixed = self.attend(self.qkv(x), x, rotation, key_rotation, visible, mask, bias, cache, slots, layer)
+        return self.out(at_places(mixed, at))  # type: ignore[no-any-return]
+
+    def attend(
+        self,
+        qkv: Float[Tensor, "b t wide"],
+        x: Float[Tensor, "b t w"],
+        rotation: Rotation | None,
+        key_rotation: Rotation | None,
+        visible: Int[Tensor, "#b t"],
+        mask: Tensor | None,
+        bias: Bias | None,
+        cache: Cache | None,
+        slots: Tensor | None,
+        layer: int,
+        qkv_bias: Tensor | None = None,
+    ) -> Float[Tensor, "b t w"]:
+        """Mixed values of what the states were projected to.  The projection's bias is given where its gradient is
+        wanted from here."""
         b, t, w = x.shape
-        qkv = self.qkv(x)
         alone = cache is None and mask is None and bias is None and key_rotation is None
         if alone and self.fits_one_kernel(qkv, rotation):
-            return self.out(at_places(self._in_one_kernel(qkv, rotation, visible, x), at))  # type: ignore[no-any-return]
-        q, k, v = self._apart(qkv)
-        if self.id_heads is not None:
-            q, k = self.id_heads(q, k)
-        q = rotate(self.norm_q(q), rotation)
-        k = rotate(self.norm_k(k), rotation if key_rotation is None else key_rotation)
+            return self._in_one_kernel(_with_gradient(qkv, qkv_bias), rotation, visible, x)
+        q, k, v = self._turned(qkv, rotation, key_rotation, qkv_bias)
         if cache is not None and slots is not None:
             k, v = cache.write(layer, slots, k, v)
         if self.groups < self.heads:
             k, v = (x.repeat_interleave(self.heads // self.groups, dim=1) for x in (k, v))
-        mixed = self.mix(self.mix.rescale(q, visible, x), k, v, visible, mask, bias)
-        return self.out(at_places(mixed.transpose(1, 2).reshape(b, t, w), at))  # type: ignore[no-any-return]
+        mixed: Tensor = self.mix(self.mix.rescale(q, visible, x), k, v, visible, mask, bias)
+        return mixed.transpose(1, 2).reshape(b, t, w)
+
+    def _turned(
+        self,
+        qkv: Float[Tensor, "b t wide"],
+        rotation: Rotation | None,
+        key_rotation: Rotation | None,
+        qkv_bias: Tensor | None,
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b kv t d"], Float[Tensor, "b kv t d"]]:
+        """Queries and keys by their angles, and values."""
+        if rotation is not None and key_rotation is None and self._only_turns(qkv, rotation) and _may_launch(qkv):
+            from longreach.model.fused.rotary import turn_apart  # needs Triton
+
+            return turn_apart(qkv, rotation[0][:, 0], rotation[1][:, 0], qkv_bias, self.heads)
+        q, k, v = self._apart(_with_gradient(qkv, qkv_bias))
+        if self.id_heads is not None:
+            q, k = self.id_heads(q, k)
+        return rotate(self.norm_q(q), rotation), rotate(self.norm_k(k), key_rotation or rotation), v
 
     def _apart(
         self, qkv: Float[Tensor, "b t wide"]
@@ -105,13 +136,17 @@ class SelfAttention(nn.Module):
 
     def fits_one_kernel(self, qkv: Float[Tensor, "b t wide"], rotation: Rotation | None) -> bool:
         """Whether the kernel for short sequences computes the same, and is there."""
-        if not (_HAS_TRITON and qkv.is_cuda) or self.groups < self.heads:
+        if not (HAS_TRITON and qkv.is_cuda):
             return False
         from longreach.attention.short import fits  # needs Triton
 
+        return self.mix.plain and self._only_turns(qkv, rotation) and fits(qkv, self.heads)
+
+    def _only_turns(self, qkv: Float[Tensor, "b t wide"], rotation: Rotation | None) -> bool:
+        """Whether nothing happens to queries and keys but that all of their dimensions are turned, or none."""
         whole = rotation is None or 6 * self.heads * rotation[0].shape[-1] == qkv.shape[2]
         own = self.id_heads is not None or isinstance(self.norm_q, nn.RMSNorm)
-        return self.mix.plain and whole and not own and fits(qkv, self.heads)
+        return whole and not own and self.groups == self.heads
 
     def _in_one_kernel(
         self,
@@ -125,6 +160,20 @@ class SelfAttention(nn.Module):
         cos, sin = (None, None) if rotation is None else (part[:, 0] for part in rotation)
         mixed: Tensor = short_attention(qkv, cos, sin, self.mix.growth(visible, x), self.heads)
         return mixed
+
+
+def _with_gradient(qkv: Float[Tensor, "b t wide"], qkv_bias: Tensor | None) -> Float[Tensor, "b t wide"]:
+    """The projection, whose bias gets its gradient here where it is given."""
+    if qkv_bias is None:
+        return qkv
+    from longreach.model.fused.branches import with_bias_gradient  # needs Triton
+
+    return with_bias_gradient(qkv, qkv_bias)
+
+
+def _may_launch(qkv: Float[Tensor, "b t wide"]) -> bool:
+    """Whether to take a kernel of ours: compiled layers fuse the plain way into what surrounds it."""
+    return HAS_TRITON and qkv.is_cuda and not torch.compiler.is_compiling()
 
 
 def at_places(x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None) -> Float[Tensor, "b _ w"]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from longreach.errors import BadInput
 from longreach.model.base import Model
+from longreach.model.embedding import TokenEmbedding, look_up
 
 
 class _Linear(nn.Linear):
@@ -28,14 +29,14 @@ class _Linear(nn.Linear):
         return mapped.view(*x.shape[:-1], -1)
 
 
-class _Embedding(nn.Embedding):
+class _Embedding(TokenEmbedding):
     """A table for each model."""
 
     def forward(self, index: Int[Tensor, "b *n"]) -> Float[Tensor, "b *n w"]:
         models, entries, _ = self.weight.shape
         number = torch.arange(models, device=index.device).repeat_interleave(len(index) // models)
         first = (number * entries).view(-1, *[1] * (index.dim() - 1))
-        return nn.functional.embedding(index + first, self.weight.flatten(0, 1))
+        return look_up(index + first, self.weight)
 
 
 class _LayerNorm(nn.LayerNorm):
@@ -60,6 +61,7 @@ class _RMSNorm(nn.RMSNorm):
 _STACKED: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: _Linear,
     nn.Embedding: _Embedding,
+    TokenEmbedding: _Embedding,
     nn.LayerNorm: _LayerNorm,
     nn.RMSNorm: _RMSNorm,
 }

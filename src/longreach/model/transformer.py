@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from longreach.attention import AttentionConfig, Softmax
 from longreach.errors import BadInput
 from longreach.model.base import Model
-from longreach.model.block import Block
+from longreach.model.block import HAS_TRITON, Block
 from longreach.model.cache import Cache
 from longreach.model.layer import LayerConfig
 from longreach.model.look_back import CopyHead, LookBack
@@ -63,6 +63,8 @@ class Transformer(Model):
     """Reads tokens with their IDs; `forward` gives hidden states, `logits` turns those asked for into scores."""
 
     config: TransformerConfig
+    may_fuse = True
+    """Whether layers may be computed by kernels that do several steps at once, where there are any."""
 
     def __init__(
         self, config: TransformerConfig, vocab_size: int, level_sizes: tuple[int, ...] = (0,), max_id: int = 0
@@ -89,6 +91,34 @@ class Transformer(Model):
         at: Int[Tensor, "b a"] | None = None,
         keep: Bool[Tensor, "b t t"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
+        x, context = self._enter(embedded, ids, cache, slots, keep)
+        return self.run_layers(x, at, context)
+
+    def mix_and_norm(
+        self,
+        embedded: Float[Tensor, "b t w"],
+        ids: Int[Tensor, "b g t"],
+        cache: Cache | None,
+        slots: Tensor | None,
+        at: Int[Tensor, "b a"] | None = None,
+        keep: Bool[Tensor, "b t t"] | None = None,
+    ) -> Float[Tensor, "b _ w"]:
+        if not self._fuses(embedded, cache):
+            return super().mix_and_norm(embedded, ids, cache, slots, at, keep)
+        from longreach.model.fused import run_fused  # needs Triton
+
+        x, context = self._enter(embedded, ids, cache, slots, keep)
+        return run_fused(self.blocks, self.norm, x, at, context)
+
+    def _enter(
+        self,
+        embedded: Float[Tensor, "b t w"],
+        ids: Int[Tensor, "b g t"],
+        cache: Cache | None,
+        slots: Tensor | None,
+        keep: Bool[Tensor, "b t t"] | None,
+    ) -> tuple[Float[Tensor, "b t w"], dict[str, Any]]:
+        """What the layers read, and what all of them are told."""
         if cache is None or slots is None:
             mask = None if keep is None else _causal(keep)
             key_ids, origin = ids, ids[:, :, :1]
@@ -114,7 +144,16 @@ class Transformer(Model):
             "cache": cache,
             "slots": slots,
         }
-        return self.run_layers(x, at, context)
+        return x, context
+
+    def _fuses(self, x: Float[Tensor, "b t w"], cache: Cache | None) -> bool:
+        """Whether the layers are trained in bf16 on a GPU and may be computed by what is written for just that."""
+        trains = torch.is_grad_enabled() and cache is None and not self.recompute and self.config.loops == 1
+        if not (self.may_fuse and trains and HAS_TRITON and x.is_cuda and torch.is_autocast_enabled("cuda")):
+            return False
+        from longreach.model.fused import fits  # needs Triton
+
+        return torch.get_autocast_dtype("cuda") == torch.bfloat16 and fits(self.blocks, self.norm)
 
     def run_layers(
         self, x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None, context: dict[str, Any]
@@ -134,7 +173,8 @@ class Transformer(Model):
         return x
 
     def compiled(self) -> "Transformer":
-        """Angles stay outside: fused into the kernels of every layer, they would be computed anew in each."""
+        """Angles stay outside: fused into the kernels of every layer, they would be computed anew in each.  What is
+        trained by kernels of our own stays outside too."""
         twin = copy.copy(self)
         twin.run_layers = torch.compile(self.run_layers)  # type: ignore[method-assign]
         return twin

@@ -85,7 +85,9 @@ class Stepper:
     def _compute(self, batch: Batch) -> Tensor:
         # counts of the whole batch, so that its parts add up to it exactly
         tokens = self._sums(token_targets(batch.sample).sum(1))
-        positions = self._sums(id_targets(batch.sample, self.objective.id_loss_on).sum(1)).clamp(min=1)
+        positions = torch.ones_like(tokens)
+        if self.model.position_head is not None:
+            positions = self._sums(id_targets(batch.sample, self.objective.id_loss_on).sum(1)).clamp(min=1)
         if self.ranks.count > 1:
             batch = batch.map(lambda tensor: tensor[self.ranks.rows(len(tensor))])
         sample, ids = batch.sample, batch.ids

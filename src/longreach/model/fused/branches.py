@@ -1,0 +1,97 @@
+"""The products of a layer with their gradients, written out.
+
+Weights come twice: as they are trained, in fp32, and as they are multiplied with, in bf16.  Gradients of weights are
+added up in fp32 and stay so, and what autograd would cast, copy and sum on the way is left out.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longreach.model.fused.gelu import gelu_and_slopes, gelu_backward
+from longreach.model.fused.groups import sum_rows
+from longreach.model.fused.products import add_times, affine, backward, times, weight_gradient
+
+
+class _Project(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, cast: Tensor, cast_bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, cast)
+        return affine(x, cast, cast_bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, cast = ctx.saved_tensors
+        d_out = gradients[0].contiguous()
+        return backward(d_out, cast), weight_gradient(d_out, x, cast), None, None
+
+
+class _WithBiasGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, bias: Tensor) -> Tensor:
+        ctx.bias = bias.shape
+        return projected.view_as(projected)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        d_out, width = gradients[0].contiguous(), ctx.bias[-1]
+        return d_out, sum_rows(d_out.view(-1, width), ctx.bias.numel() // width).view(ctx.bias)
+
+
+class _Branches(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        mixed: Tensor,
+        normed: Tensor,
+        out: Tensor,
+        up: Tensor,
+        up_bias: Tensor,
+        down: Tensor,
+        cast_out: Tensor,
+        cast_up: Tensor,
+        cast_down: Tensor,
+    ) -> Tensor:
+        hidden, slopes = gelu_and_slopes(times(normed, cast_up), up_bias)
+        ctx.save_for_backward(mixed, normed, slopes, hidden, up_bias, cast_out, cast_up, cast_down)
+        return add_times(times(mixed, cast_out), hidden, cast_down)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        mixed, normed, slopes, hidden, up_bias, cast_out, cast_up, cast_down = ctx.saved_tensors
+        d_added = gradients[0].contiguous()
+        d_units, d_up_bias = gelu_backward(backward(d_added, cast_down), slopes, up_bias)
+        return (
+            backward(d_added, cast_out),
+            backward(d_units, cast_up),
+            weight_gradient(d_added, mixed, cast_out),
+            weight_gradient(d_units, normed, cast_up),
+            d_up_bias,
+            weight_gradient(d_added, hidden, cast_down),
+            *[None] * 3,
+        )
+
+
+def project(x: Tensor, weight: Tensor, cast: Tensor, cast_bias: Tensor) -> Tensor:
+    """A linear map of x [rows, width].  Its bias gets no gradient here: whoever makes the gradient of the result can
+    add it up on the way."""
+    found: Tensor = _Project.apply(x, weight, cast, cast_bias)  # type: ignore[no-untyped-call]
+    return found
+
+
+def with_bias_gradient(projected: Tensor, bias: Tensor) -> Tensor:
+    """The same, and its bias gets the sum of its gradient, for those who do not add it up."""
+    found: Tensor = _WithBiasGradient.apply(projected, bias)  # type: ignore[no-untyped-call]
+    return found
+
+
+def branches(
+    mixed: Tensor, normed: Tensor, weights: tuple[Tensor, Tensor, Tensor, Tensor], casts: tuple[Tensor, Tensor, Tensor]
+) -> Tensor:
+    """What attention, whose mixed values are given, and the feed-forward net, whose input is, add to the states [rows,
+    width], but for the two biases of their outputs.
+
+    Weights are attention's output, up, its bias, down; casts are those of the matrices."""
+    found: Tensor = _Branches.apply(mixed, normed, *weights, *casts)  # type: ignore[no-untyped-call]
+    return found

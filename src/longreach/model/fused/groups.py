@@ -1,0 +1,71 @@
+"""Sums over rows, in groups: each group of rows adds up its own, and what remains is little.
+
+No two programs add to the same number, so that sums have the same bits every time.
+"""
+
+# kernels are not annotated: Triton reads their source, and mypy cannot
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+
+from functools import cached_property
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from longreach.kernels import multiprocessors, on_its_device
+
+_ROWS, _COLUMNS = 16, 128
+_PROGRAMS_PER_MULTIPROCESSOR = 8
+"""Enough to keep memory busy, and few enough that the rest of the sum is quick."""
+
+
+class Groups:
+    """How programs share the rows of each model and the columns of x [rows, width]."""
+
+    def __init__(self, x: Tensor, models: int) -> None:
+        self.x, self.models = x, models
+        self.rows, self.width = len(x) // models, x.shape[1]
+        self.across = triton.cdiv(self.width, _COLUMNS)
+        room = _PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(x) // (self.across * models)
+        self.count = min(triton.cdiv(self.rows, _ROWS), max(1, room))
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        return self.count, self.across, self.models
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows of a model, columns, rows of a group."""
+        return self.rows, self.width, triton.cdiv(self.rows, self.count)
+
+    @property
+    def block(self) -> dict[str, int]:
+        return {"ROWS": _ROWS, "COLUMNS": _COLUMNS}
+
+    @cached_property
+    def sums(self) -> Tensor:
+        """Of each group, in fp32."""
+        return self.x.new_empty(self.models, self.count, self.width, dtype=torch.float32)
+
+
+@triton.jit
+def _sum_rows(x, sums, rows, width, rows_in_group, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    group, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    model, real = tl.program_id(2).to(tl.int64), column < width
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    end = tl.minimum(rows, (group + 1) * rows_in_group)
+    for start in range(group * rows_in_group, end, ROWS):
+        row = start + tl.arange(0, ROWS)
+        inside = (row < end)[:, None] & real[None, :]
+        place = (model * rows + row)[:, None] * width + column[None, :]
+        total += tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    tl.store(sums + (model * tl.num_programs(0) + group) * width + column, tl.sum(total, 0), mask=real)
+
+
+def sum_rows(x: Tensor, models: int) -> Tensor:
+    """The sum over the rows of each model [models, width], in fp32."""
+    groups = Groups(x, models)
+    with on_its_device(x):
+        _sum_rows[groups.grid](x, groups.sums, *groups.sizes, **groups.block)
+    return groups.sums.sum(1)

@@ -1,0 +1,126 @@
+"""Run by test_fused_layers.py in a process of its own, where Triton interprets its kernels on the CPU: prints how far
+they are from the reference."""
+
+import functools
+import json
+import sys
+
+import torch
+
+from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, TransformerConfig, build_model
+from longreach.model import block, fused, stack_models
+from longreach.model.block import SelfAttention
+from longreach.model.fused import fits, run_fused
+from longreach.model.fused.gelu import gelu_and_slopes, gelu_backward
+from longreach.model.fused.norm import add_and_norm
+from longreach.model.fused.rotary import turn_apart
+from longreach.model.transformer import Transformer
+from longreach.objective import answer_loss
+from longreach.positions.encodings import rotate
+from longreach.seeding import stream
+
+_generator = torch.Generator().manual_seed(0)
+
+
+def draw(*shape, dtype=torch.float64):
+    return torch.randn(*shape, generator=_generator, dtype=dtype)
+
+
+def apart(found, wanted):
+    """As shares of the largest entry."""
+    return [float((a - b).abs().max() / b.abs().max().clamp(min=1e-6)) for a, b in zip(found, wanted, strict=True)]
+
+
+def gelu_errors(rows, width, models):
+    x, bias, towards = 3 * draw(rows, width), draw(models, width), draw(rows, width)
+    before, shift = x.clone().requires_grad_(), bias.clone().requires_grad_()
+    value = torch.nn.functional.gelu(before.view(models, -1, width) + shift[:, None]).view(rows, width)
+    wanted = [value.detach(), *torch.autograd.grad(value, (before, shift), towards)]
+    single = (x.float(), bias.float())
+    after, slopes = gelu_and_slopes(*single)
+    return apart([after, *gelu_backward(towards.float(), slopes, single[1])], wanted)
+
+
+def norm_errors(rows, width, adds, count):
+    norms = [torch.nn.LayerNorm(width, dtype=torch.float64) for _ in range(count)]
+    for norm in norms:
+        norm.weight.data, norm.bias.data = draw(width), draw(width)
+    x, added, bias = 2 + draw(rows, width), draw(rows, width) if adds else None, draw(width) if adds else None
+    towards = [draw(rows, width) for _ in range(1 + count)]
+
+    def run(compute, dtype):
+        copies = [norm.to(dtype) for norm in norms]
+        inputs = [tensor.to(dtype).detach().requires_grad_() for tensor in (x, added, bias) if tensor is not None]
+        parameters = [parameter for norm in copies for parameter in norm.parameters()]
+        out = compute(*(inputs if adds else [inputs[0], None, None]), copies)
+        wanted = [part.to(dtype) for part in towards]
+        return [part.detach().double() for part in (*out, *torch.autograd.grad(out, inputs + parameters, wanted))]
+
+    def plain(x, added, bias, norms):
+        total = x + added + bias if adds else x * 1
+        return total, *(norm(total) for norm in norms)
+
+    wanted = run(plain, torch.float64)
+    return apart(run(lambda *inputs: add_and_norm(*inputs, torch.float32), torch.float32), wanted)
+
+
+def turn_errors(tokens, size, heads):
+    qkv, angle, bias = draw(2, tokens, 3 * heads * size), draw(2, tokens, size // 2), draw(3 * heads * size)
+    towards = [draw(2, heads, tokens, size) for _ in range(3)]
+
+    def plain(qkv, cos, sin, bias, heads):
+        q, k, v = (qkv + bias - bias.detach()).view(2, tokens, heads, 3 * size).transpose(1, 2).chunk(3, dim=-1)
+        return rotate(q, (cos[:, None], sin[:, None])), rotate(k, (cos[:, None], sin[:, None])), v
+
+    def run(compute, dtype):
+        inputs = [qkv.to(dtype).requires_grad_(), bias.to(dtype).requires_grad_()]
+        out = compute(inputs[0], angle.cos().to(dtype), angle.sin().to(dtype), inputs[1], heads)
+        gradients = torch.autograd.grad(out, inputs, [part.to(dtype) for part in towards])
+        return [part.detach().double() for part in (*out, *gradients)]
+
+    return apart(run(turn_apart, torch.float32), run(plain, torch.float64))
+
+
+def model_errors(config, dtype, models=1, kernel="none"):
+    """Of the loss and its gradients: fused layers beside plain ones in fp32.  The kernel is that of attention: for
+    short sequences, the one that turns, or none."""
+    task = Copy()
+    numbers = torch.arange(3 * models)
+    sample = task.sample(torch.full_like(numbers, 7), stream(0, "check", numbers), 7)
+    ids = Sequential().evaluation_ids(task, sample)
+    members = [build_model(config, len(task.vocabulary), seed) for seed in range(models)]
+    model = members[0] if models == 1 else stack_models(members)
+    assert fits(model.blocks, model.norm)
+    for parameter in model.parameters():  # no bias and no norm as it begins
+        parameter.data += 0.02 * draw(*parameter.shape, dtype=torch.float32)
+    choose, results = Transformer._fuses, []
+    for fuses in (True, False):
+        Transformer._fuses = lambda *_, fuses=fuses: fuses
+        fused.run_fused = functools.partial(run_fused, dtype=dtype)
+        SelfAttention.fits_one_kernel = lambda *_, fuses=fuses: fuses and kernel == "short"
+        block._may_launch = lambda *_, fuses=fuses: fuses and kernel == "turning"
+        loss = answer_loss(model, sample, ids).token.sum()
+        results.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
+    Transformer._fuses = choose
+    return apart(*results)
+
+
+shapes_of_norms = [(5, 48, True, 2), (37, 64, False, 2), (3, 1500, True, 2), (9, 64, True, 1)]
+errors = {f"gelu {shape}": gelu_errors(*shape) for shape in [(7, 50, 1), (40, 300, 1), (30, 130, 3)]}
+errors |= {f"norm {shape}": norm_errors(*shape) for shape in shapes_of_norms}
+errors |= {f"turn {shape}": turn_errors(*shape) for shape in [(5, 32, 3), (70, 64, 2), (3, 128, 1)]}
+small = {"layers": 2, "width": 64, "heads": 2}
+exact, rough = {}, {}
+for name, others in {
+    "plain": {},
+    "scaled": {"attention": ScaledSoftmaxConfig()},
+    "ids": {"id_heads": 1, "norm_queries_and_keys": True},
+    "grouped": {"kv_heads": 1},
+}.items():
+    model = TransformerConfig(**small | others)
+    exact[name], rough[name] = model_errors(model, torch.float32), model_errors(model, torch.bfloat16)
+for kernel in ("none", "short", "turning"):
+    plain = TransformerConfig(**small)
+    exact[f"{kernel} kernel"] = model_errors(plain, torch.float32, kernel=kernel)
+    exact[f"{kernel} kernel, stack"] = model_errors(plain, torch.float32, models=2, kernel=kernel)
+json.dump({"kernels": errors, "models": exact, "models in bf16": rough}, sys.stdout)

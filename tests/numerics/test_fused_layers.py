@@ -1,0 +1,117 @@
+"""Fused layers against the plain ones."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from longreach.api import TransformerConfig, build_model
+from longreach.model import stack_models
+
+pytest.importorskip("triton")
+
+
+def test_they_compute_what_plain_layers_do():
+    # Triton must know that it is to interpret when a kernel is defined, and shape checks would hide their source
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("check_fused_layers.py"))],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    errors = json.loads(done.stdout)
+    worst = {group: max(max(found) for found in of_group.values()) for group, of_group in errors.items()}
+    assert [len(of_group) for of_group in errors.values()] == [10, 10, 4]
+    assert worst["kernels"] < 1e-6, errors["kernels"]
+    assert worst["models"] < 1e-5, errors["models"]
+    assert worst["models in bf16"] < 0.05, errors["models in bf16"]
+
+
+@pytest.mark.parametrize(
+    ("config", "fits"),
+    [
+        ({}, True),
+        ({"id_heads": 1, "norm_queries_and_keys": True}, True),
+        ({"kv_heads": 1}, True),
+        ({"parallel_residual": False}, False),
+        ({"norm": "rms"}, False),
+        ({"gated": True}, False),
+        ({"biases": False}, False),
+    ],
+)
+def test_they_are_used_for_layers_of_their_kind(config, fits):
+    from longreach.model.fused import fits as fit
+
+    models = [
+        build_model(TransformerConfig(**{"layers": 2, "width": 64, "heads": 2} | config), 5, seed) for seed in (0, 1)
+    ]
+    assert fit(models[0].blocks, models[0].norm) is fits
+    stack = stack_models(models)
+    assert fit(stack.blocks, stack.norm) is fits
+
+
+def test_they_are_left_out_where_someone_watches():
+    from longreach.model.fused import fits
+
+    model = build_model(TransformerConfig(layers=2, width=64, heads=2), 5, 0)
+    for watched in (model.norm, model.blocks[1].attention.mix, model.blocks[0]):
+        with watched.register_forward_hook(lambda *_: None):
+            assert not fits(model.blocks, model.norm)
+    with model.blocks[0].register_forward_pre_hook(lambda *_: None):
+        assert not fits(model.blocks, model.norm)
+    assert fits(model.blocks, model.norm)
+
+
+class _OnGpu(torch.Tensor):
+    """Says that it lies on a GPU."""
+
+    is_cuda = True
+
+
+def test_only_training_in_bf16_on_a_gpu_is_fused(monkeypatch):
+    model = build_model(TransformerConfig(layers=2, width=64, heads=2), 5, 0)
+    looped = build_model(TransformerConfig(layers=2, width=64, heads=2, loops=2), 5, 0)
+    here = torch.zeros(1, 3, 64)
+    there = here.as_subclass(_OnGpu)
+    assert not model._fuses(there, None)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cuda")
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
+    assert model._fuses(there, None)
+    assert not model._fuses(here, None)
+    assert not looped._fuses(there, None)
+    assert not model._fuses(there, model.new_cache(1, 4))
+    with torch.no_grad():
+        assert not model._fuses(there, None)
+    model.recompute = True
+    assert not model._fuses(there, None)
+    model.recompute, model.may_fuse = False, False
+    assert not model._fuses(there, None)
+    model.may_fuse = True
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float16)
+    assert not model._fuses(there, None)
+
+
+def test_small_tables_get_their_gradient_from_a_product(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    from longreach.model.embedding import look_up
+
+    generator = torch.Generator().manual_seed(0)
+    for shape in ((7, 5), (3, 7, 5)):
+        table = torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        index = torch.randint(7, (6, 4), generator=generator)
+        if len(shape) == 3:  # each model has two of the rows and its part of the table
+            index = index + 7 * torch.arange(3).repeat_interleave(2)[:, None]
+        towards = torch.randn(6, 4, 5, generator=generator, dtype=torch.float64)
+        found = look_up(index, table)
+        assert found.grad_fn.name().startswith("_LookUp")
+        plain = torch.nn.functional.embedding(index, table.flatten(0, -2))
+        torch.testing.assert_close(found, plain)
+        wanted = torch.autograd.grad(plain, table, towards)
+        torch.testing.assert_close(torch.autograd.grad(found, table, towards), wanted)
+    large = torch.zeros(1000, 5, requires_grad=True)
+    assert "Embedding" in look_up(index, large).grad_fn.name()
