@@ -23,6 +23,7 @@ from longreach.api import (
     build_model,
 )
 from longreach.attention import base, flex
+from longreach.model import stack_models
 
 every_bias = pytest.mark.parametrize("config", BIASES, ids=label)
 
@@ -165,6 +166,13 @@ def test_sums_in_any_order_are_not_deterministic(monkeypatch, config):
     assert encoding.pair_bias(ids, ids) is None
     with torch.no_grad():
         assert encoding.pair_bias(ids, ids) is not None
+
+
+def test_stacked_tables_go_by_parts():
+    stack, ids = stack_models([_model(T5Config()), _model(T5Config())]), _ids(1)
+    assert stack.encoding.pair_bias(ids, ids) is None
+    stack = stack_models([_model(AlibiConfig()), _model(AlibiConfig())])
+    assert stack.encoding.pair_bias(ids, ids) is not None
 
 
 class _OnGpu(torch.Tensor):

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 _COPIES = 1024
-"""More would not be written to at the same moment."""
+"""Of a learned table: so many that queries which are in work at the same time seldom share one."""
 
 
 class Pair(NamedTuple):
