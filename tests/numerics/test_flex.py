@@ -103,9 +103,10 @@ def test_the_kernel_on_a_gpu():
     errors = _errors("cuda")
     assert len(errors) == 3 * len(BIASES)
     for case, found in errors.items():
-        exact = "bfloat16" not in case
-        assert found[0] < (1e-5 if exact else 0.01), case  # tf32 would be off by more
-        assert max(found) < (1e-3 if exact else 0.05), case
+        # values, gradients of queries, keys and values, and of weights, which are sums of what nearly cancels
+        bounds = (0.01, 0.02, 0.15) if "bfloat16" in case else (1e-5, 1e-4, 1e-3)  # tf32 would be off by more
+        for errors_of, most in zip((found[:1], found[1:4], found[4:]), bounds, strict=True):
+            assert all(error < most for error in errors_of), case
 
 
 @pytest.mark.parametrize("tokens", [1, 127, 128, 129, 500])
