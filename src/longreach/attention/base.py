@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from longreach.attention import flex
 from longreach.errors import BadInput
 from longreach.positions.encodings import Bias, Shape
 from longreach.recomputation import recomputed
@@ -63,6 +64,10 @@ class Attention(nn.Module):
             return self.write_out(q, k, v, visible, mask, bias)
         if bias is None and not self.hides:
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+        if bias is not None and mask is None and not self.hides and flex.serves(q):
+            by_pair = bias.by_pair()
+            if by_pair is not None:
+                return flex.attend(q, k, v, by_pair)
 
         def mix(part: slice) -> Float[Tensor, "b h some d"]:
             added = seen = self.seen(k.shape[2], visible, mask, part)
@@ -126,6 +131,8 @@ def _exactly(
 
 _SCORES = 1 << 28
 """Scores that are written out at once."""
+_SHARE = 16
+"""One part in so many of a GPU's memory is for making a bias."""
 
 
 def _in_parts(
@@ -137,11 +144,25 @@ def _in_parts(
     length, and not with its square.
     """
     copies = 1 if bias is None else bias.copies
-    size = max(1, _SCORES // (q.shape[0] * q.shape[1] * k.shape[2] * copies))
-    if size >= q.shape[2]:
+    of_a_query = q.shape[0] * q.shape[1] * k.shape[2]
+    if q.shape[2] * of_a_query * copies <= _SCORES:
         return mix(slice(None))
+    size = max(1, _most_scores(copies, q.device) // of_a_query)
     parts = [slice(start, min(start + size, q.shape[2])) for start in range(0, q.shape[2], size)]
     return torch.cat([recomputed(mix, part) for part in parts], dim=2)
+
+
+def _most_scores(copies: int, device: torch.device) -> int:
+    """How many scores a part may have, if making a bias holds so many copies of them.
+
+    A large GPU has the memory, and needs the work, for more than others; what is the same for a device at all times is
+    asked, and not what is free now, so that a run can be repeated.
+    """
+    room = _SCORES
+    if device.type == "cuda":
+        floats = torch.cuda.get_device_properties(device).total_memory // 4
+        room = max(room, floats // _SHARE)
+    return min(_SCORES, room // copies)
 
 
 @kind("attention")

@@ -9,6 +9,7 @@ from longreach.positions.encodings.learned import LearnedConfig
 from longreach.positions.encodings.learned_rope import LearnedRopeConfig
 from longreach.positions.encodings.nape import NapeConfig
 from longreach.positions.encodings.none import NoEncoding
+from longreach.positions.encodings.pairs import PairBias
 from longreach.positions.encodings.rope import RopeConfig
 from longreach.positions.encodings.rope_far import ReRopeConfig, SelfExtendConfig
 from longreach.positions.encodings.rope_scaling import ScaledRopeConfig
@@ -31,6 +32,7 @@ __all__ = [
     "LearnedRopeConfig",
     "NapeConfig",
     "NoEncoding",
+    "PairBias",
     "ReRopeConfig",
     "RopeConfig",
     "Rotation",

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
+from longreach.positions.encodings.pairs import PairBias, pairs_over_levels
 from longreach.registry import register
 
 
@@ -34,6 +35,10 @@ class Alibi(BiasEncoding):
     def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
         by_head = slopes(self.heads, query_ids.device)[:, None, None]
         return sum_over_levels(query_ids, key_ids, lambda distance, level: -by_head * distance.abs()[:, None])
+
+    def pair_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> PairBias:
+        by_head = slopes(self.heads, query_ids.device)
+        return pairs_over_levels(query_ids, key_ids, lambda pair, level: -by_head[pair.head] * pair.distance.abs())
 
 
 def slopes(heads: int, device: torch.device | None = None) -> Float[Tensor, "h"]:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.errors import BadInput
+from longreach.positions.encodings.pairs import PairBias
 from longreach.registry import kind, name_of
 
 
@@ -70,8 +71,15 @@ class Encoding(nn.Module):
 class Bias:
     """What is added to the scores, made when asked for a part of the queries: of all at once it may be too much."""
 
-    def __init__(self, make: Callable[[slice], Float[Tensor, "b h q k"]], copies: int = 1) -> None:
+    def __init__(
+        self,
+        make: Callable[[slice], Float[Tensor, "b h q k"]],
+        copies: int = 1,
+        by_pair: Callable[[], PairBias | None] = lambda: None,
+    ) -> None:
         self.make, self.copies = make, copies
+        self.by_pair = by_pair
+        """The same for single pairs; None where it can be made only for a part of the queries."""
         self.whole: Tensor | None = None
         self.kept = True
         """Whether the bias of all queries at once is made for the first layer and kept for the others."""
@@ -96,6 +104,7 @@ class ContentBias(Bias):
 
     def __init__(self, of: Callable[[slice, Tensor, Tensor, Tensor], Tensor], copies: int = 1) -> None:
         self.of, self.copies, self.kept = of, copies, False
+        self.by_pair = lambda: None
 
     def __call__(
         self,
@@ -116,8 +125,21 @@ class BiasEncoding(Encoding):
     def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
         raise BadInput(f"{type(self).__name__} does not say what its bias is")
 
+    def pair_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> PairBias | None:
+        """The same for single pairs, whose scores are then never written out.  None: it can be had only as a whole."""
+        return None
+
+    @property
+    def learns(self) -> bool:
+        """Whether gradients of its weights are wanted now."""
+        return torch.is_grad_enabled() and any(weight.requires_grad for weight in self.parameters())
+
     def score_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Bias | None:
-        return Bias(lambda queries: self.bias(query_ids[:, :, queries], key_ids), self.copies)
+        return Bias(
+            lambda queries: self.bias(query_ids[:, :, queries], key_ids),
+            self.copies,
+            lambda: self.pair_bias(query_ids, key_ids),
+        )
 
 
 def sum_over_levels(

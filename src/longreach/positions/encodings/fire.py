@@ -1,13 +1,16 @@
 """Functional interpolation of distances (FIRE; Li et al., ICLR 2024)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
+from longreach.positions.encodings.pairs import Pair, PairBias, pairs_over_levels
 from longreach.registry import register
 
 _EPS = 1e-6
@@ -51,6 +54,13 @@ class Fire(BiasEncoding):
         with torch.autocast(query_ids.device.type, enabled=False):  # bf16 tells only a few distances apart
             return sum_over_levels(query_ids, key_ids, lambda d, level: self.levels[level](d, come[:, level]))
 
+    def pair_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> PairBias | None:
+        """For evaluation: a pair reads every unit of the net, and torch differentiates what a pair reads once."""
+        if self.learns:
+            return None
+        levels = [cast(_Net, net).of_pair() for net in self.levels]
+        return pairs_over_levels(query_ids, key_ids, lambda pair, level: levels[level](pair))
+
 
 class _Net(nn.Module):
     """One level: a piecewise linear function of a number from 0 to 1, for each head."""
@@ -78,8 +88,27 @@ class _Net(nn.Module):
         nn.init.zeros_(self.offset)
 
     def forward(self, distance: Int[Tensor, "b q k"], come: Int[Tensor, "b q"]) -> Float[Tensor, "b h q k"]:
-        c = self.log_c.exp()
-        longest = torch.maximum(come.to(c.dtype), self.log_threshold.exp())
-        near = (c * distance.abs().to(c.dtype)).log1p() / ((c * longest).log1p()[..., None] + _EPS)
+        near = _near(self.log_c.exp(), self.log_threshold.exp(), distance, come[..., None])
         hidden = (near[..., None] * self.slope + self.shift).relu()
         return (hidden @ self.out + self.offset).permute(0, 3, 1, 2)
+
+    def of_pair(self) -> Callable[[Pair], Tensor]:
+        """The same for single pairs: unit after unit, since a pair has no products of matrices."""
+        c, threshold = self.log_c.exp(), self.log_threshold.exp()
+        slope, shift, out, offset = self.slope, self.shift, self.out, self.offset
+
+        def bias(pair: Pair) -> Tensor:
+            near = _near(c, threshold, pair.distance, pair.come.abs())
+            total = offset[pair.head]
+            for unit in range(len(slope)):
+                number = torch.full_like(pair.head, unit)
+                total = total + (near * slope[number] + shift[number]).relu() * out[number, pair.head]
+            return total
+
+        return bias
+
+
+def _near(c: Tensor, threshold: Tensor, distance: Tensor, come: Tensor) -> Tensor:
+    """How far a key is from a query, as a share of how far the query has come."""
+    longest = torch.maximum(come.to(c.dtype), threshold)
+    return (c * distance.abs().to(c.dtype)).log1p() / ((c * longest).log1p() + _EPS)

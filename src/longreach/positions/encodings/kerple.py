@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
+from longreach.positions.encodings.pairs import Pair, PairBias, adds_in_any_order, in_copies, pairs_over_levels
 from longreach.registry import register
 
 
@@ -44,14 +45,26 @@ class Kerple(BiasEncoding):
                 raw.copy_(torch.linspace(-3, 1, raw.shape[1]).expand_as(raw))
 
     def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
-        a = softplus(self.raw_a)[..., None, None]  # [g, h, 1, 1]
-        log = self.kernel == "log"
-        b = (softplus(self.raw_b) if log else 2 * self.raw_b.sigmoid())[..., None, None]
+        a, b = (weights[..., None, None] for weights in self.weights())  # [g, h, 1, 1]
+        return sum_over_levels(query_ids, key_ids, lambda d, level: self.fall(a[level], b[level], d[:, None]))
 
-        def of_level(distance: Tensor, level: int) -> Tensor:
-            far = distance.abs()[:, None].to(a.dtype)
-            if log:
-                return -a[level] * (b[level] * far).log1p()
-            return -a[level] * torch.where(far > 0, far.clamp(min=1) ** b[level], 0.0)  # IDs differ by at least 1
+    def pair_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> PairBias | None:
+        if self.learns and not adds_in_any_order():
+            return None
+        a, b = ([in_copies(of_level) for of_level in weights] for weights in self.weights())
 
-        return sum_over_levels(query_ids, key_ids, of_level)
+        def of_level(pair: Pair, level: int) -> Tensor:
+            return self.fall(a[level][pair.copy, pair.head], b[level][pair.copy, pair.head], pair.distance)
+
+        return pairs_over_levels(query_ids, key_ids, of_level)
+
+    def weights(self) -> tuple[Float[Tensor, "g h"], Float[Tensor, "g h"]]:
+        """a and b."""
+        return softplus(self.raw_a), softplus(self.raw_b) if self.kernel == "log" else 2 * self.raw_b.sigmoid()
+
+    def fall(self, a: Tensor, b: Tensor, distance: Tensor) -> Tensor:
+        """The formula."""
+        far = distance.abs().to(a.dtype)
+        if self.kernel == "log":
+            return -a * (b * far).log1p()
+        return -a * torch.where(far > 0, far.clamp(min=1) ** b, 0.0)  # IDs differ by at least 1

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
+from longreach.positions.encodings.pairs import PairBias, pairs_over_levels
 from longreach.registry import register
 
 
@@ -33,6 +34,14 @@ class Nape(BiasEncoding):
         self.heads = heads
 
     def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
-        number = torch.arange(1, self.heads + 1, device=query_ids.device)
-        slopes = torch.where(number <= self.heads // 2, 1 / number, 0.0)[:, None, None]
-        return sum_over_levels(query_ids, key_ids, lambda distance, level: -slopes * distance.abs()[:, None])
+        by_head = self.slopes(query_ids.device)[:, None, None]
+        return sum_over_levels(query_ids, key_ids, lambda distance, level: -by_head * distance.abs()[:, None])
+
+    def pair_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> PairBias:
+        by_head = self.slopes(query_ids.device)
+        return pairs_over_levels(query_ids, key_ids, lambda pair, level: -by_head[pair.head] * pair.distance.abs())
+
+    def slopes(self, device: torch.device) -> Float[Tensor, "h"]:
+        """One per head."""
+        number = torch.arange(1, self.heads + 1, device=device)
+        return torch.where(number <= self.heads // 2, 1 / number, 0.0)

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
+from longreach.positions.encodings.pairs import Pair, PairBias, adds_in_any_order, in_copies, pairs_over_levels
 from longreach.registry import register
 
 
@@ -51,6 +52,22 @@ class T5(BiasEncoding):
             return biases.permute(0, 3, 1, 2)
 
         return sum_over_levels(query_ids, key_ids, of_level)
+
+    def pair_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> PairBias | None:
+        weights = [table.get_parameter("weight") for table in self.tables]
+        stacked = weights[0].dim() > 2  # each of several models has its own tables
+        if stacked or (self.learns and not adds_in_any_order()):
+            return None
+        far = self.config.max_distance
+        # looked up, for logarithms that differ in the last bit would put a distance into another bucket
+        buckets = bucket(torch.arange(-far, far + 1, device=query_ids.device), self.config)
+        tables = [in_copies(weight.T) for weight in weights]
+
+        def of_level(pair: Pair, level: int) -> Tensor:
+            number = buckets[pair.distance.clamp(-far, far) + far]
+            return tables[level][pair.copy, pair.head, number]
+
+        return pairs_over_levels(query_ids, key_ids, of_level)
 
 
 def bucket(distance: Int[Tensor, "*n"], config: T5Config) -> Int[Tensor, "*n"]:
