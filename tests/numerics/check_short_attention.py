@@ -27,7 +27,7 @@ def reference(qkv, cos, sin, growth, heads):
     return Attention()(q, k, v, visible, None, None).transpose(1, 2).reshape(b, t, -1)
 
 
-def kernel_errors(tokens, size, heads, turns, grows):
+def kernel_errors(tokens, size, heads, turns, grows, precision=torch.float32):
     """Of values and of all gradients, beside fp64, as shares of the largest entry."""
     generator = torch.Generator().manual_seed(tokens)
     draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
@@ -43,7 +43,7 @@ def kernel_errors(tokens, size, heads, turns, grows):
         mixed = compute(inputs[0], to(cos), to(sin), inputs[1] if growth is not None else None, heads)
         return [mixed.detach(), *torch.autograd.grad(mixed, inputs, to(towards))]
 
-    found, wanted = run(short_attention, torch.float32), run(reference, torch.float64)
+    found, wanted = run(short_attention, precision), run(reference, torch.float64)
     return [float((a - b).abs().max() / b.abs().max().clamp(min=1e-3)) for a, b in zip(found, wanted, strict=True)]
 
 
@@ -69,4 +69,5 @@ shapes = [(5, 32, 2, True, "no"), (50, 32, 3, True, "alike"), (17, 64, 2, True, 
 shapes += [(16, 128, 1, True, "no"), (1, 32, 2, True, "alike"), (64, 32, 1, False, "no")]
 errors = {str(shape): kernel_errors(*shape) for shape in shapes}
 errors |= {f"{models} model(s)": model_errors(models) for models in (1, 2)}
+errors["fp16"] = kernel_errors(*shapes[1], torch.float16)
 json.dump(errors, sys.stdout)

@@ -24,6 +24,7 @@ def test_the_kernel_computes_what_the_plain_path_does():
     )
     assert done.returncode == 0, done.stderr[-2000:]
     errors = json.loads(done.stdout)
+    assert max(errors.pop("fp16")) < 1e-2
     assert len(errors) == 9
     assert max(max(found) for found in errors.values()) < 1e-5, errors
 
@@ -39,6 +40,7 @@ class _OnGpu(torch.Tensor):
     [
         ({}, 128, torch.bfloat16, True),
         ({}, 129, torch.bfloat16, False),
+        ({}, 128, torch.float16, True),
         ({}, 64, torch.float32, True),
         ({}, 65, torch.float32, False),
         ({"heads": 4}, 20, torch.bfloat16, False),  # heads of 16 dimensions

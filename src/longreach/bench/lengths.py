@@ -22,7 +22,7 @@ from longreach.bench.machine import (
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model, our_step, training_data
 from longreach.bench.workload import Workload
-from longreach.evaluate import judge
+from longreach.evaluate import judge_in_one_pass
 
 EVALUATION, TRAINING = "evaluation", "training"
 
@@ -134,7 +134,8 @@ def make_side(name: str, workload: Workload, task_name: str, device: str) -> tup
     inputs = batch.sample.tokens[:, :-1]
     call: Callable[[], object]
     if name == EVALUATION:
-        call = partial(judge, model.eval(), batch.sample, batch.ids)
+        # in fp32: half precision would settle nothing of what an untrained model says
+        call = partial(judge_in_one_pass, model.eval(), batch.sample, batch.ids)
     elif name == TRAINING:
         # not recorded: then the memory is that of a step, and long steps gain little from it
         call = our_step(model, data, compiled=False, record=False)

@@ -1,4 +1,4 @@
-"""A task without meaning: a prompt and an answer of any size, for timing what does not depend on being right."""
+"""A task without meaning: a prompt and an answer of any size, for timing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +14,13 @@ from longreach.tasks import Sample, Task, build_sample
 @dataclass(frozen=True, kw_only=True)
 class Scribble(Task):
     """Random tokens.  `length` counts those of the answer.  It has no stop token: an untrained model would write one
-    somewhere, and what is compared must write equally much.  Not registered, for nothing can be learned from it."""
+    somewhere, and what is compared must write equally much.  Not registered, for there is nothing to find out."""
 
     prompt_tokens: int = 32
     """Tokens that are read before the first is written."""
+    repeats: bool = False
+    """Whether the answer is the prompt's last letter, again and again, which a model learns in a moment at any length.
+    Otherwise it is random too, and no model can be right."""
 
     vocabulary = ("_", *"abcdefghijklmnopqrstuvwxyz")
 
@@ -29,6 +32,9 @@ class Scribble(Task):
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
         tokens = 1 + draws.below("token", len(self.vocabulary) - 1, self.max_tokens(max_length))
+        if self.repeats:
+            last = self.prompt_tokens - 1
+            tokens = torch.cat([tokens[:, :last], tokens[:, last:][:, :1].expand_as(tokens[:, last:])], dim=1)
         prompt = torch.full_like(length, self.prompt_tokens)
         return build_sample(tokens, length, prompt_tokens=prompt, num_tokens=prompt + length)
 

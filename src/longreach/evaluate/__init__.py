@@ -4,7 +4,7 @@ from longreach.evaluate.card import Card, make_card
 from longreach.evaluate.context import ContextLoss, Predict, Targets, choose_targets, loss_by_context
 from longreach.evaluate.documents import over_documents, resampled_documents
 from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, total_samples
-from longreach.evaluate.exact_match import FreeRun, Judged, judge, run_free
+from longreach.evaluate.exact_match import FreeRun, Judged, judge_in_one_pass, run_free
 from longreach.evaluate.next_token import next_tokens
 from longreach.evaluate.reach import reach
 from longreach.evaluate.scores import Score, from_json, to_csv, to_json, wilson
@@ -18,6 +18,7 @@ from longreach.evaluate.text import (
     losses_to_json,
     text_work,
 )
+from longreach.evaluate.two_passes import judge, judge_in_two_passes
 
 __all__ = [
     "TENTHS",
@@ -39,6 +40,8 @@ __all__ = [
     "evaluate_text",
     "from_json",
     "judge",
+    "judge_in_one_pass",
+    "judge_in_two_passes",
     "loss_by_context",
     "losses_from_json",
     "losses_to_json",

@@ -11,8 +11,9 @@ import torch
 from longreach.config import build_part, merge, to_plain
 from longreach.errors import BadInput
 from longreach.evaluate.controls import Control, spoil
-from longreach.evaluate.exact_match import NEAR_TIE, judge, run_free
+from longreach.evaluate.exact_match import NEAR_TIE, run_free
 from longreach.evaluate.scores import Score
+from longreach.evaluate.two_passes import judge
 from longreach.model import RESERVED, Model
 from longreach.positions.encodings import EncodingConfig
 from longreach.positions.ids import IdPolicy
@@ -136,7 +137,9 @@ def evaluate(
     for cell in cells(task, config)[0]:
         counts: Counter[str] = Counter()
         for start, size in _batches(cell, config):
-            counts += _count(model, policy, cell, config, start, size, device)
+            # where half precision settled nothing of the first batch, as with a model that fails, it is not tried again
+            try_half = start == 0 or counts["quick"] > 0
+            counts += _count(model, policy, cell, config, start, size, device, try_half)
             done += size
             progress(done, f"length {cell.length}")
         totals = {"samples": config.samples, **{name: counts[name] for name in _TOTALS}}
@@ -178,7 +181,7 @@ def _batches(cell: Cell, config: EvalConfig) -> Iterator[tuple[int, int]]:
 
 
 def _count(
-    model: Model, policy: IdPolicy, cell: Cell, config: EvalConfig, start: int, size: int, device: str
+    model: Model, policy: IdPolicy, cell: Cell, config: EvalConfig, start: int, size: int, device: str, try_half: bool
 ) -> "Counter[str]":
     # the stream's name leaves out what does not change the samples: runs with other schemes get the same ones
     setting = ",".join(f"{name}={value}" for name, value in sorted(cell.overrides.items()))
@@ -190,12 +193,13 @@ def _count(
         ids = policy.training_ids(cell.task, sample, draws.child("ids"))
     else:
         ids = policy.evaluation_ids(cell.task, sample)
-    judged = judge(model, sample, ids + config.shift, reserved=RESERVED + config.shift)
+    judged = judge(model, sample, ids + config.shift, RESERVED + config.shift, try_half)
     counts = Counter(
         token_em_tf=int(judged.exact.sum()),
         token_accuracy=int(judged.right_tokens.sum()),
         answer_tokens=int(judged.answer_tokens.sum()),
         near_tie=int((judged.margin < NEAR_TIE).sum()),
+        quick=int(judged.quick.sum()),
     )
     if model.position_head is not None:
         counts += Counter(

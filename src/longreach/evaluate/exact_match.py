@@ -38,45 +38,72 @@ class Judged:
     right_ids: Int[Tensor, "b"]
     predicted_ids: Int[Tensor, "b"]
     """How many IDs were to be predicted: none without a position head."""
+    quick: Bool[Tensor, "b"]
+    """Whether half precision settled it.  Then the margin, too, is that of half precision."""
 
     @property
     def exact_with_ids(self) -> Bool[Tensor, "b"]:
         return self.exact & (self.right_ids == self.predicted_ids)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The places after which a token, and the IDs of one, must be predicted; rows that want fewer have others too."""
+
+    tokens: Int[Tensor, "b a"]
+    ids: Int[Tensor, "b c"]
+
+    @classmethod
+    def of(cls, model: Model, sample: Sample) -> "Asked":
+        """Waits for the device, so that nothing has to later."""
+        wanted = token_targets(sample)
+        tokens, _ = select(wanted, int(wanted.sum(1).max()))
+        if model.position_head is None:
+            return cls(tokens, tokens[:, :0])
+        wanted = id_targets(sample)
+        return cls(tokens, select(wanted, int(wanted.sum(1).max()))[0])
+
+    def at(self, rows: Int[Tensor, "r"]) -> "Asked":
+        return Asked(self.tokens[rows], self.ids[rows])
+
+
 @torch.no_grad()
-def judge(model: Model, sample: Sample, ids: Int[Tensor, "b g t"], reserved: int = RESERVED) -> Judged:
-    """Every answer token, and every ID where the model predicts them, given the true prefix, in fp32."""
-    model.check_ids(ids)
+def judge_in_one_pass(
+    model: Model, sample: Sample, ids: Int[Tensor, "b g t"], reserved: int = RESERVED, asked: Asked | None = None
+) -> Judged:
+    """Every answer token, and every ID where the model predicts them, given the true prefix.  In fp32, unless autocast
+    says otherwise."""
+    asked = asked or Asked.of(model, sample)
     read = sample.tokens[:, :-1]
-    wanted = token_targets(sample)
-    places, _ = select(wanted, int(wanted.sum(1).max()))
+    wanted, places = token_targets(sample), asked.tokens
     hidden = model(read, ids[:, :, :-1], at=None if model.looks_back else places)
     past = model.past(hidden, read) if model.looks_back else None
     right_tokens = torch.zeros_like(sample.length)
     closest = torch.full(right_tokens.shape, torch.inf, device=right_tokens.device)
-    for part in _parts(wanted, copies=max(1, len(model.embed.weight) // wanted.shape[1])):
+    for part in _parts(places, wanted, copies=max(1, len(model.embed.weight) // wanted.shape[1])):
         at = places[:, part]
         valid = wanted.gather(1, at)
         states = hidden[:, part] if past is None else at_places(hidden, at)
         top = model.logits(states, at + 1, past).float().topk(2, dim=-1)
         right_tokens += (valid & (top.indices[..., 0] == sample.tokens[:, 1:].gather(1, at))).sum(1)
-        margin = (top.values[..., 0] - top.values[..., 1]).masked_fill(~valid, torch.inf)
+        largest, second = top.values.unbind(-1)
+        margin = (largest - second).masked_fill(largest.isinf(), torch.nan)  # nothing follows from an overflow
+        margin = margin.masked_fill(~valid, torch.inf)
         closest = closest.minimum(margin.amin(1))
-    right_ids = asked = torch.zeros_like(sample.length)
+    right_ids = predicted = torch.zeros_like(sample.length)
     if model.position_head is not None and past is not None:
-        right_ids, asked, of_ids = _judge_ids(model, sample, ids, hidden, past, reserved)
+        right_ids, predicted, of_ids = _judge_ids(model, sample, ids, asked.ids, hidden, past, reserved)
         closest = closest.minimum(of_ids)
     answer_tokens = wanted.sum(1)
-    return Judged(right_tokens == answer_tokens, right_tokens, answer_tokens, closest, right_ids, asked)
+    exact = right_tokens == answer_tokens
+    return Judged(exact, right_tokens, answer_tokens, closest, right_ids, predicted, quick=torch.zeros_like(exact))
 
 
-def _parts(wanted: Bool[Tensor, "b t"], copies: int) -> Iterator[slice]:
-    """The wanted places of each row, from the first on, in parts: so that a few `copies` of what each of them is scored
+def _parts(places: Int[Tensor, "b a"], wanted: Bool[Tensor, "b t"], copies: int) -> Iterator[slice]:
+    """The places of each row, from the first on, in parts: so that a few `copies` of what each of them is scored
     against fit into memory."""
-    count = int(wanted.sum(1).max())
     size = max(1, _PAIRS // (wanted.numel() * copies))
-    for start in range(0, count, size):
+    for start in range(0, places.shape[1], size):
         yield slice(start, start + size)
 
 
@@ -84,6 +111,7 @@ def _judge_ids(
     model: Model,
     sample: Sample,
     ids: Int[Tensor, "b g t"],
+    places: Int[Tensor, "b c"],
     hidden: Float[Tensor, "b s w"],
     past: Past,
     reserved: int,
@@ -93,8 +121,7 @@ def _judge_ids(
     wanted = id_targets(sample)
     right = torch.zeros_like(sample.length)
     closest = torch.full(right.shape, torch.inf, device=right.device)
-    places, _ = select(wanted, int(wanted.sum(1).max()))
-    for part in _parts(wanted, copies=4):
+    for part in _parts(places, wanted, copies=4):
         at = places[:, part]
         hit = wanted.gather(1, at)
         for level, choice in enumerate(id_choices(model, sample, ids, hidden, at, past, reserved)):

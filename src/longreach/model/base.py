@@ -212,11 +212,14 @@ class Model(nn.Module):
         return choices if last is None else [choice.up_to(last) for choice in choices]
 
     def check_ids(self, ids: Int[Tensor, "b g t"]) -> None:
-        """Refuse IDs that a table has no entry for.  Waits for the device."""
-        last, largest = self.largest_id, int(ids.max())
-        if last is not None and int(ids.min()) < 0:
-            raise BadInput(f"position ID {int(ids.min())} is below the table, which begins at 0")
-        if last is not None and largest > last:
+        """Refuse IDs that a table has no entry for.  Waits for the device where there is a table."""
+        last = self.largest_id
+        if last is None:
+            return
+        smallest, largest = torch.stack(ids.aminmax()).tolist()
+        if smallest < 0:
+            raise BadInput(f"position ID {smallest} is below the table, which begins at 0")
+        if largest > last:
             raise BadInput(f"position ID {largest} is beyond the table, which ends at {last}: raise max_id")
 
 

@@ -32,9 +32,11 @@ class IdChoice:
         return self.ids.expand(self.logits.shape).gather(2, self.logits.argmax(-1, keepdim=True))[..., 0]
 
     def margin(self) -> Float[Tensor, "b a"]:
-        """How much the most likely candidate is ahead of the best one with another ID, in logits."""
+        """How much the most likely candidate is ahead of the best one with another ID, in logits.  Not a number where
+        its logit is infinite: nothing follows from an overflow."""
         others = self.logits.masked_fill(self.ids == self.best()[..., None], -torch.inf)
-        return self.logits.amax(-1) - others.amax(-1)
+        largest = self.logits.amax(-1)
+        return (largest - others.amax(-1)).masked_fill(largest.isinf(), torch.nan)
 
     def up_to(self, last: int) -> "IdChoice":
         """Without the candidates that no table has an entry for."""
