@@ -222,8 +222,8 @@ def add_and_norm(
     norms: tuple[nn.Module, ...],
     dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:
-    """States x [rows, width] with something added, and one layer norm or two of the sum in the precision `dtype`.  Of stacked
-    models each has its weights, and equally many rows."""
+    """States x [rows, width] with something added, and one layer norm or two of the sum in the precision `dtype`.  Of
+    stacked models each has its weights, and equally many rows."""
     weights = [weight for norm in norms for weight in (norm.weight, norm.bias)]
     found: tuple[Tensor, ...] = _AddAndNorm.apply(x, added, added_bias, norms[0].eps, dtype, *weights)
     return found
