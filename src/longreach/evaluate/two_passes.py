@@ -30,7 +30,7 @@ _CHECKED = 16
 """Of so many rows one is judged in both, whatever the first pass says."""
 _ROWS = 4
 """In a smaller batch, the row that is judged twice would cost as much as the first pass saves."""
-_WORK = 1 << 36
+_WORK = 1 << 37
 """Tokens times weights from which the first pass pays: with less, a pass waits for Python and not for arithmetic."""
 
 
