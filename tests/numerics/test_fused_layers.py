@@ -11,6 +11,7 @@ import torch
 
 from longreach.api import TransformerConfig, build_model
 from longreach.model import stack_models
+from longreach.model.block import _may_launch
 
 pytest.importorskip("triton")
 
@@ -94,6 +95,13 @@ def test_only_training_in_bf16_on_a_gpu_is_fused(monkeypatch):
     model.may_fuse = True
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float16)
     assert not model._fuses(there, None)
+
+
+@pytest.mark.parametrize(("head_dim", "turns"), [(32, True), (24, False), (8, True)])
+def test_angles_are_turned_by_a_kernel_where_its_blocks_fit(head_dim, turns):
+    projected = torch.zeros(1, 3, 6 * head_dim)
+    assert _may_launch(projected.as_subclass(_OnGpu), head_dim // 2) is turns
+    assert not _may_launch(projected, head_dim // 2)
 
 
 def test_small_tables_get_their_gradient_from_a_product(monkeypatch):

@@ -132,7 +132,7 @@ class Model(nn.Module):
         at: Int[Tensor, "b a"] | None = None,
         keep: Bool[Tensor, "b t t"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
-        """States, or those `at` some places, for which the last layer is spared the others.
+        """States, or those `at` some places, for which the last layer is spared the others; no place of a row twice.
 
         Padding must stand on the right: causality hides it.  With a cache, the tokens follow those in it; the caller
         then says with `cache.advance` how many of each row's tokens were real.

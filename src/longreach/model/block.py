@@ -113,7 +113,8 @@ class SelfAttention(nn.Module):
         qkv_bias: Tensor | None,
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b kv t d"], Float[Tensor, "b kv t d"]]:
         """Queries and keys by their angles, and values."""
-        if rotation is not None and key_rotation is None and self._only_turns(qkv, rotation) and _may_launch(qkv):
+        alike = key_rotation is None and self._only_turns(qkv, rotation)
+        if rotation is not None and alike and _may_launch(qkv, rotation[0].shape[-1]):
             from longreach.model.fused.rotary import turn_apart  # needs Triton
 
             return turn_apart(qkv, rotation[0][:, 0], rotation[1][:, 0], qkv_bias, self.heads)
@@ -171,9 +172,11 @@ def _with_gradient(qkv: Float[Tensor, "b t wide"], qkv_bias: Tensor | None) -> F
     return with_bias_gradient(qkv, qkv_bias)
 
 
-def _may_launch(qkv: Float[Tensor, "b t wide"]) -> bool:
-    """Whether to take a kernel of ours: compiled layers fuse the plain way into what surrounds it."""
-    return HAS_TRITON and qkv.is_cuda and not torch.compiler.is_compiling()
+def _may_launch(qkv: Float[Tensor, "b t wide"], angles: int) -> bool:
+    """Whether to turn by a kernel of ours, whose blocks are powers of two: compiled layers fuse the plain way into what
+    surrounds it."""
+    whole_block = angles & (angles - 1) == 0
+    return HAS_TRITON and qkv.is_cuda and whole_block and not torch.compiler.is_compiling()
 
 
 def at_places(x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None) -> Float[Tensor, "b _ w"]:
