@@ -108,7 +108,7 @@ class Transformer(Model):
         from longreach.model.fused import run_fused  # needs Triton
 
         x, context = self._enter(embedded, ids, cache, slots, keep)
-        return run_fused(self.blocks, self.norm, x, at, context)
+        return run_fused(self.blocks, self.norm, x, at, context, torch.get_autocast_dtype("cuda"))
 
     def _enter(
         self,
@@ -147,13 +147,15 @@ class Transformer(Model):
         return x, context
 
     def _fuses(self, x: Float[Tensor, "b t w"], cache: Cache | None) -> bool:
-        """Whether the layers are trained in bf16 on a GPU and may be computed by what is written for just that."""
-        trains = torch.is_grad_enabled() and cache is None and not self.recompute and self.config.loops == 1
-        if not (self.may_fuse and trains and HAS_TRITON and x.is_cuda and torch.is_autocast_enabled("cuda")):
+        """Whether the layers are computed in half precision on a GPU and may be by what is written for just that.
+        Gradients in fp16 would need scaling, which nobody does here."""
+        whole = cache is None and not self.recompute and self.config.loops == 1
+        if not (self.may_fuse and whole and HAS_TRITON and x.is_cuda and torch.is_autocast_enabled("cuda")):
             return False
         from longreach.model.fused import fits  # needs Triton
 
-        return torch.get_autocast_dtype("cuda") == torch.bfloat16 and fits(self.blocks, self.norm)
+        precisions = (torch.bfloat16,) if torch.is_grad_enabled() else (torch.bfloat16, torch.float16)
+        return torch.get_autocast_dtype("cuda") in precisions and fits(self.blocks, self.norm)
 
     def run_layers(
         self, x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None, context: dict[str, Any]

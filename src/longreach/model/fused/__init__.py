@@ -1,4 +1,4 @@
-"""A faster way to train the layers of `longreach.model.block`, for GPUs; it needs Triton."""
+"""A faster way through the layers of `longreach.model.block` in half precision, for GPUs; it needs Triton."""
 
 from longreach.model.fused.layers import fits, run_fused
 

@@ -1,4 +1,4 @@
-"""Layers as GPT-NeoX has them, trained in bf16 on a GPU, with every step written out or fused.
+"""Layers as GPT-NeoX has them, in half precision on a GPU, with every step written out or fused.
 
 Small models wait for memory and for launches more than for arithmetic: casts, sums, norms and the gradients of biases
 take as long as the products.  Here each of them happens where the numbers are at hand anyway.  `Block` is the
@@ -60,7 +60,7 @@ def run_fused(
     x: Float[Tensor, "b t w"],
     at: Int[Tensor, "b a"] | None,
     context: dict[str, Any],
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: torch.dtype,
 ) -> Float[Tensor, "b _ w"]:
     """All layers and the norm that follows; of the last, states at some places may be all that is wanted."""
     layers = cast(list[Block], list(blocks))
