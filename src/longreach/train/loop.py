@@ -37,7 +37,8 @@ class TrainConfig:
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 computes matrix products in bf16 under autocast; weights stay fp32."""
     compile: bool = False
-    """Compile the layers with torch.compile: half a minute at the start, then faster steps."""
+    """Compile the layers with torch.compile: half a minute at the start, then faster steps.  Layers that are fused (those
+    of GPT-NeoX, in bf16 on a GPU) need none."""
     recompute: bool = False
     """Keep only the inputs of layers for the backward pass and compute the rest again: less memory, for one more
     forward pass."""
