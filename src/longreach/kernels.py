@@ -1,9 +1,15 @@
 """What all kernels of ours need to know about the device that they run on."""
 
+import importlib.util
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+"""Whether kernels can be compiled at all: Triton comes with torch's builds for GPUs."""
+PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
+"""Of numbers that they compute with, all in fp32."""
 
 
 def on_its_device(tensor: Tensor) -> AbstractContextManager[object]:

@@ -187,6 +187,7 @@ class _OnGpu(torch.Tensor):
     [
         (flex.FROM, 32, torch.float32, True),
         (flex.FROM, 128, torch.bfloat16, True),
+        (flex.FROM, 64, torch.float16, True),
         (flex.FROM - 1, 32, torch.float32, False),
         (flex.FROM, 24, torch.float32, False),
         (flex.FROM, 8, torch.float32, False),
@@ -194,11 +195,11 @@ class _OnGpu(torch.Tensor):
     ],
 )
 def test_which_queries_it_serves(monkeypatch, tokens, size, dtype, serves):
-    monkeypatch.setattr(flex, "_HAS_TRITON", True)
+    monkeypatch.setattr(flex, "HAS_TRITON", True)
     queries = torch.empty(1, 1, tokens, size, dtype=dtype)
     assert not flex.serves(queries)
     assert flex.serves(queries.as_subclass(_OnGpu)) is serves
-    monkeypatch.setattr(flex, "_HAS_TRITON", False)
+    monkeypatch.setattr(flex, "HAS_TRITON", False)
     assert not flex.serves(queries.as_subclass(_OnGpu))
 
 

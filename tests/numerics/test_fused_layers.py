@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from longreach.api import TransformerConfig, build_model
+from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, Softmax, TransformerConfig, build_model
 from longreach.model import stack_models
-from longreach.model.block import _may_launch
+from longreach.model.block import FeedForward, _may_launch
+from longreach.objective import answer_loss
+from longreach.seeding import stream
 
 pytest.importorskip("triton")
 
@@ -57,16 +59,68 @@ def test_they_are_used_for_layers_of_their_kind(config, fits):
     assert fit(stack.blocks, stack.norm) is fits
 
 
-def test_they_are_left_out_where_someone_watches():
+@pytest.mark.parametrize(
+    "watch",
+    [
+        lambda model: model.norm.register_forward_hook(lambda *_: None),
+        lambda model: model.norm.register_forward_pre_hook(lambda *_: None),
+        lambda model: model.blocks[1].attention.mix.register_forward_hook(lambda *_: None),
+        lambda model: model.blocks[0].register_forward_pre_hook(lambda *_: None),
+        lambda model: model.blocks[0].attention.register_full_backward_hook(lambda *_: None),
+        lambda model: model.blocks[0].attention.register_full_backward_pre_hook(lambda *_: None),
+        lambda model: torch.nn.modules.module.register_module_forward_hook(lambda *_: None),
+    ],
+)
+def test_they_are_left_out_where_someone_watches(watch):
     from longreach.model.fused import fits
 
     model = build_model(TransformerConfig(layers=2, width=64, heads=2), 5, 0)
-    for watched in (model.norm, model.blocks[1].attention.mix, model.blocks[0]):
-        with watched.register_forward_hook(lambda *_: None):
-            assert not fits(model.blocks, model.norm)
-    with model.blocks[0].register_forward_pre_hook(lambda *_: None):
+    with watch(model):
         assert not fits(model.blocks, model.norm)
     assert fits(model.blocks, model.norm)
+
+
+def test_they_are_left_out_where_a_part_is_replaced():
+    from longreach.model.fused import fits
+
+    class Own(FeedForward):
+        pass
+
+    model = build_model(TransformerConfig(layers=2, width=64, heads=2), 5, 0)
+    model.blocks[1].feed_forward.__class__ = Own
+    assert not fits(model.blocks, model.norm)
+
+
+def test_compiled_layers_are_not_fused():
+    model = build_model(TransformerConfig(layers=2, width=64, heads=2), 5, 0)
+    assert model.may_fuse
+    assert not model.compiled().may_fuse
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("models", [1, 3])
+@pytest.mark.parametrize("length", [20, 100], ids=["short kernel", "turning kernel"])
+@pytest.mark.parametrize("attention", [Softmax(), ScaledSoftmaxConfig()], ids=["softmax", "scaled"])
+def test_on_a_gpu_they_are_as_close_to_fp32_as_plain_ones(attention, length, models):
+    task = Copy()
+    numbers = torch.arange(4 * models, device="cuda")
+    sample = task.sample(torch.full_like(numbers, length), stream(0, "check", numbers), length)
+    ids = Sequential().evaluation_ids(task, sample)
+    config = TransformerConfig(layers=3, width=128, heads=4, attention=attention)
+    members = [build_model(config, len(task.vocabulary), seed, device="cuda") for seed in range(models)]
+    model = members[0] if models == 1 else stack_models(members)
+    found = {}
+    for way in ("exact", "plain", "fused"):
+        model.may_fuse = way == "fused"
+        with torch.autocast("cuda", torch.bfloat16, enabled=way != "exact"):
+            loss = answer_loss(model, sample, ids).token.sum()
+        found[way] = [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
+
+    def error(way):
+        pairs = zip(found[way], found["exact"], strict=True)
+        return sum(float((a - b).norm() / b.norm()) for a, b in pairs) / len(found["exact"])
+
+    assert error("fused") < 1.2 * error("plain") < 0.02
 
 
 class _OnGpu(torch.Tensor):
@@ -108,10 +162,12 @@ def test_angles_are_turned_by_a_kernel_where_its_blocks_fit(head_dim, turns):
     projected = torch.zeros(1, 3, 6 * head_dim)
     assert _may_launch(projected.as_subclass(_OnGpu), head_dim // 2) is turns
     assert not _may_launch(projected, head_dim // 2)
+    assert not _may_launch(projected.double().as_subclass(_OnGpu), head_dim // 2)
 
 
 def test_small_tables_get_their_gradient_from_a_product(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    from longreach.model import embedding
     from longreach.model.embedding import look_up
 
     generator = torch.Generator().manual_seed(0)
@@ -129,3 +185,5 @@ def test_small_tables_get_their_gradient_from_a_product(monkeypatch):
         torch.testing.assert_close(torch.autograd.grad(found, table, towards), wanted)
     large = torch.zeros(1000, 5, requires_grad=True)
     assert "Embedding" in look_up(index, large).grad_fn.name()
+    monkeypatch.setattr(embedding, "_MOST_NUMBERS", 7 * index.numel() - 1)
+    assert "Embedding" in look_up(index, table).grad_fn.name()

@@ -92,8 +92,9 @@ def test_two_passes_decide_as_fp32_does(job, half, shift):
     found = judge_in_two_passes(model, sample, ids, shift, half)
     _assert_same(found, plain, moved=CLEAR / 4 if half == torch.float16 else CLEAR)
     assert 0.05 < plain.exact_with_ids.double().mean() < 0.95  # always or never right would prove nothing
-    # of bf16, with fewer bits, it may be that nothing is believed
-    assert (0.05 if half == torch.float16 else 0) <= found.quick.double().mean() < 0.95
+    assert found.quick.double().mean() < 0.95
+    if half == torch.float16:  # of bf16, with fewer bits, it may be that nothing is believed
+        assert found.quick.double().mean() >= 0.05
 
 
 @pytest.mark.parametrize("half", HALVES, ids=str)

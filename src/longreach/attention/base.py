@@ -64,7 +64,7 @@ class Attention(nn.Module):
             return self.write_out(q, k, v, visible, mask, bias)
         if bias is None and not self.hides:
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
-        if bias is not None and mask is None and not self.hides and flex.serves(q):
+        if bias is not None and mask is None and not self.hides and flex.serves(v):
             by_pair = bias.by_pair()
             if by_pair is not None:
                 return flex.attend(q, k, v, by_pair)
@@ -140,8 +140,8 @@ def _in_parts(
 ) -> Float[Tensor, "b h q d"]:
     """All queries, in so many parts that their scores, and what making a bias takes, fit into memory.
 
-    Of one among several parts nothing is kept for the backward pass, which computes it again: memory grows with the
-    length, and not with its square.
+    Where there is not room for all that a single part may take, nothing of a part is kept for the backward pass, which
+    computes it again: memory grows with the length, and not with its square.
     """
     copies = 1 if bias is None else bias.copies
     of_a_query = q.shape[0] * q.shape[1] * k.shape[2]

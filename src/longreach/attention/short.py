@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longreach.kernels import on_its_device
+from longreach.kernels import PRECISIONS, on_its_device
 
 _HEAD_SIZES = (32, 64, 128)
 
@@ -28,7 +28,7 @@ def fits(qkv: Tensor, heads: int) -> bool:
     must do, it soon is not."""
     tokens, size = qkv.shape[1], qkv.shape[2] // (3 * heads)
     most = 64 if qkv.dtype == torch.float32 else 128
-    return tokens <= most and size <= most and size in _HEAD_SIZES
+    return qkv.dtype in PRECISIONS and tokens <= most and size <= most and size in _HEAD_SIZES
 
 
 @triton.jit
@@ -244,7 +244,7 @@ def _sizes(qkv: Tensor, cos: Tensor | None, growth: Tensor | None, heads: int) -
         "growth_stride": 0 if growth is None or len(growth) == 1 else growth.stride(0),
         "HALF": size // 2,
         "BLOCK": block,
-        "HEADS": 1,
+        "HEADS": 1,  # two or eight one after the other, with shared angles, were not faster
         "TURNS": cos is not None,
         "GROWS": growth is not None,
         # in fp32 products are exact: which key is ahead must not hang on the last bits of tf32

@@ -43,7 +43,8 @@ def judge(
     model.check_ids(ids)
     if try_half and half_pays(model, sample):
         return judge_in_two_passes(model, sample, ids, reserved)
-    return judge_in_one_pass(model, sample, ids, reserved)
+    with torch.autocast(ids.device.type, enabled=False):
+        return judge_in_one_pass(model, sample, ids, reserved)
 
 
 def half_pays(model: Model, sample: Sample) -> bool:
@@ -68,7 +69,8 @@ def judge_in_two_passes(
 
     def in_fp32(rows: Int[Tensor, "r"]) -> Judged:
         some = sample.map(lambda tensor: tensor[rows])
-        return judge_in_one_pass(model, some, ids[rows], reserved, asked.at(rows))
+        with torch.autocast(ids.device.type, enabled=False):  # whatever the caller is in
+            return judge_in_one_pass(model, some, ids[rows], reserved, asked.at(rows))
 
     with torch.autocast(ids.device.type, half):
         first = judge_in_one_pass(model, sample, ids, reserved, asked)

@@ -1,18 +1,15 @@
 """One layer: attention and a feed-forward net, side by side or one after the other."""
 
-import importlib.util
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.attention import Attention
+from longreach.kernels import HAS_TRITON, PRECISIONS
 from longreach.model.cache import Cache
 from longreach.model.layer import LayerConfig
 from longreach.positions.encodings import Bias, Rotation, rotate
 from longreach.stacking import for_rows
-
-HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 class IdHeads(nn.Module):
@@ -175,8 +172,8 @@ def _with_gradient(qkv: Float[Tensor, "b t wide"], qkv_bias: Tensor | None) -> F
 def _may_launch(qkv: Float[Tensor, "b t wide"], angles: int) -> bool:
     """Whether to turn by a kernel of ours, whose blocks are powers of two: compiled layers fuse the plain way into what
     surrounds it."""
-    whole_block = angles & (angles - 1) == 0
-    return HAS_TRITON and qkv.is_cuda and whole_block and not torch.compiler.is_compiling()
+    suits = angles & (angles - 1) == 0 and qkv.dtype in PRECISIONS
+    return HAS_TRITON and qkv.is_cuda and suits and not torch.compiler.is_compiling()
 
 
 def at_places(x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None) -> Float[Tensor, "b _ w"]:

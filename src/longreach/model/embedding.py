@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 _MOST_ENTRIES = 256
 """Of a table whose gradient is a product: beyond, the product is more work than sorting."""
+_MOST_NUMBERS = 1 << 26
+"""Of the matrix that it is multiplied with: the pairs of tokens that look into a table of distances are too many."""
 
 
 class _LookUp(torch.autograd.Function):
@@ -32,7 +34,9 @@ class _LookUp(torch.autograd.Function):
 
 def look_up(index: Int[Tensor, "b *n"], table: Float[Tensor, "*m v w"]) -> Float[Tensor, "b *n w"]:
     """Rows of a table, or of all stacked models' tables one below the other."""
-    if index.is_cuda and table.shape[-2] <= _MOST_ENTRIES and torch.is_grad_enabled():
+    entries = table.shape[-2]
+    small = entries <= _MOST_ENTRIES and index.numel() * entries <= _MOST_NUMBERS
+    if index.is_cuda and small and torch.is_grad_enabled():
         found: Tensor = _LookUp.apply(index, table)  # type: ignore[no-untyped-call]
         return found
     return nn.functional.embedding(index, table.flatten(0, -2))

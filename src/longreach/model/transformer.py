@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from longreach.attention import AttentionConfig, Softmax
 from longreach.errors import BadInput
+from longreach.kernels import HAS_TRITON
 from longreach.model.base import Model
-from longreach.model.block import HAS_TRITON, Block
+from longreach.model.block import Block
 from longreach.model.cache import Cache
 from longreach.model.layer import LayerConfig
 from longreach.model.look_back import CopyHead, LookBack
@@ -178,9 +179,10 @@ class Transformer(Model):
         return x
 
     def compiled(self) -> "Transformer":
-        """Angles stay outside: fused into the kernels of every layer, they would be computed anew in each.  What is
-        trained by kernels of our own stays outside too."""
+        """Angles stay outside: fused into the kernels of every layer, they would be computed anew in each.  Layers are
+        compiled in place of our own kernels."""
         twin = copy.copy(self)
+        twin.may_fuse = False
         twin.run_layers = torch.compile(self.run_layers)  # type: ignore[method-assign]
         return twin
 

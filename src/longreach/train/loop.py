@@ -37,8 +37,8 @@ class TrainConfig:
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 computes matrix products in bf16 under autocast; weights stay fp32."""
     compile: bool = False
-    """Compile the layers with torch.compile: half a minute at the start, then faster steps.  Layers that are fused (those
-    of GPT-NeoX, in bf16 on a GPU) need none."""
+    """Compile the layers with torch.compile: half a minute at the start, then faster steps.  Layers of GPT-NeoX's kind
+    are faster without, in bf16 on a GPU: kernels of our own compute them there."""
     recompute: bool = False
     """Keep only the inputs of layers for the backward pass and compute the rest again: less memory, for one more
     forward pass."""

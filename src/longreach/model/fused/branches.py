@@ -1,13 +1,14 @@
 """The products of a layer with their gradients, written out.
 
-Weights come twice: as they are trained, in fp32, and as they are multiplied with, in bf16.  Gradients of weights are
-added up in fp32 and stay so, and what autograd would cast, copy and sum on the way is left out.
+Weights come twice: as they are trained, in fp32, and as they are multiplied with, in half precision.  Gradients of
+weights are added up in fp32 and stay so, and what autograd would cast, copy and sum on the way is left out.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from longreach.model.fused.gelu import gelu_and_slopes, gelu_backward
 from longreach.model.fused.groups import sum_rows
@@ -21,6 +22,7 @@ class _Project(torch.autograd.Function):
         return affine(x, cast, cast_bias)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, cast = ctx.saved_tensors
         d_out = gradients[0].contiguous()
@@ -34,6 +36,7 @@ class _WithBiasGradient(torch.autograd.Function):
         return projected.view_as(projected)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         d_out, width = gradients[0].contiguous(), ctx.bias[-1]
         return d_out, sum_rows(d_out.view(-1, width), ctx.bias.numel() // width).view(ctx.bias)
@@ -58,6 +61,7 @@ class _Branches(torch.autograd.Function):
         return add_times(times(mixed, cast_out), hidden, cast_down)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         mixed, normed, slopes, hidden, up_bias, cast_out, cast_up, cast_down = ctx.saved_tensors
         d_added = gradients[0].contiguous()

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
-from longreach.model.block import Block
+from longreach.model.block import Block, FeedForward, SelfAttention
 from longreach.model.fused.branches import branches, project
 from longreach.model.fused.norm import add_and_norm
 from longreach.model.fused.places import take_rows
@@ -31,23 +32,34 @@ class _Casts(NamedTuple):
 
 
 def fits(blocks: nn.ModuleList, norm: nn.Module) -> bool:
-    """Whether layers are of the kind that is written out here, and nobody watches or wraps a part of them."""
-    return not norm._forward_hooks and all(
-        isinstance(block, Block)
+    """Whether layers are of the kind that is written out here, and nobody watches or replaces a part of them."""
+    if _has_any_global_hook() or _is_watched(norm):  # type: ignore[no-untyped-call]
+        return False
+    return all(
+        type(block) is Block
+        and type(block.attention) is SelfAttention
+        and type(block.feed_forward) is FeedForward
         and block.parallel
-        and isinstance(block.norm1, nn.LayerNorm)
-        and block.norm1.bias is not None
-        and block.norm1.weight.shape[-1] <= _WIDEST
         and block.feed_forward.gate is None
-        and all(_is_plain(linear) and linear.bias is not None for linear in _linears(block))
-        and not any(module._forward_hooks or module._forward_pre_hooks for module in block.modules())
+        and all(_is_plain(part, nn.LayerNorm) for part in (block.norm1, block.norm2, norm))
+        and block.attention.out.in_features <= _WIDEST
+        and all(_is_plain(part, nn.Linear) for part in _linears(block))
+        and not any(_is_watched(module) for module in block.modules())
         for block in blocks
     )
 
 
-def _is_plain(linear: nn.Linear) -> bool:
-    """A linear map, or one for each of the stacked models."""
-    return type(linear) is nn.Linear or linear.weight.dim() == 3
+def _is_plain(part: nn.Module, kind: type[nn.Module]) -> bool:
+    """One of torch's own parts, or one for each of the stacked models, with a bias."""
+    if not isinstance(part, kind) or part.bias is None:
+        return False
+    assert isinstance(part.weight, Tensor)
+    return type(part) is kind or part.weight.dim() == (3 if kind is nn.Linear else 2)
+
+
+def _is_watched(module: nn.Module) -> bool:
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks)
 
 
 def _linears(block: Block) -> tuple[nn.Linear, nn.Linear, nn.Linear, nn.Linear]:
@@ -65,7 +77,7 @@ def run_fused(
     """All layers and the norm that follows; of the last, states at some places may be all that is wanted."""
     layers = cast(list[Block], list(blocks))
     b, t, w = x.shape
-    states, added, added_bias = x.flatten(0, 1), None, None
+    states, added, added_bias = x.flatten(0, 1).contiguous(), None, None
     for number, (block, casts) in enumerate(zip(layers, _cast(layers, dtype), strict=True)):
         states, normed1, normed2 = add_and_norm(states, added, added_bias, (block.norm1, block.norm2), dtype)
         qkv, out, up, down = _linears(block)

@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from longreach.kernels import multiprocessors, on_its_device
 
@@ -169,6 +170,7 @@ class _AddAndNorm(torch.autograd.Function):
         return total.view_as(total), *normed
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_total: Tensor | None, *d_normed: Tensor) -> tuple[Tensor | None, ...]:
         total, mean, scale, *weights = ctx.saved_tensors
         models, rows, width, sizes = _sizes(total, weights[0])

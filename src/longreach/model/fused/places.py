@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from longreach.kernels import on_its_device
 
@@ -38,6 +39,7 @@ class _TakeRows(torch.autograd.Function):
         return taken
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (number,) = ctx.saved_tensors
         d_x = gradients[0].new_zeros(ctx.rows, gradients[0].shape[1])

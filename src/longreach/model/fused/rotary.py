@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from longreach.kernels import multiprocessors, on_its_device
 
@@ -48,9 +49,21 @@ def _forward(qkv, cos, sin, q, k, items, heads, HALF: tl.constexpr, ITEMS: tl.co
 
 @triton.jit
 def _backward(
-    d_q, d_k, d_v, cos, sin, d_qkv, sums, tokens, heads, tokens_in_group, HALF: tl.constexpr, TOKENS: tl.constexpr
+    d_q,
+    d_k,
+    d_v,
+    cos,
+    sin,
+    d_qkv,
+    sums,
+    tokens,
+    heads,
+    tokens_in_group,
+    SUMS: tl.constexpr,
+    HALF: tl.constexpr,
+    TOKENS: tl.constexpr,
 ):
-    """Of a head and a group of a model's tokens, with the sums of the group."""
+    """Of a head and a group of a model's tokens, with the sums of the group where they are wanted."""
     group, head, model = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     dim = tl.arange(0, HALF)
     sum_q1 = tl.zeros((TOKENS, HALF), tl.float32)
@@ -83,13 +96,14 @@ def _backward(
         sum_k2 += k2
         sum_v1 += v1
         sum_v2 += v2
-    sums += ((model * tl.num_programs(0) + group) * heads + head) * 6 * HALF + dim
-    tl.store(sums, tl.sum(sum_q1, 0))
-    tl.store(sums + HALF, tl.sum(sum_q2, 0))
-    tl.store(sums + 2 * HALF, tl.sum(sum_k1, 0))
-    tl.store(sums + 3 * HALF, tl.sum(sum_k2, 0))
-    tl.store(sums + 4 * HALF, tl.sum(sum_v1, 0))
-    tl.store(sums + 5 * HALF, tl.sum(sum_v2, 0))
+    if SUMS:
+        sums += ((model * tl.num_programs(0) + group) * heads + head) * 6 * HALF + dim
+        tl.store(sums, tl.sum(sum_q1, 0))
+        tl.store(sums + HALF, tl.sum(sum_q2, 0))
+        tl.store(sums + 2 * HALF, tl.sum(sum_k1, 0))
+        tl.store(sums + 3 * HALF, tl.sum(sum_k2, 0))
+        tl.store(sums + 4 * HALF, tl.sum(sum_v1, 0))
+        tl.store(sums + 5 * HALF, tl.sum(sum_v2, 0))
 
 
 class _TurnApart(torch.autograd.Function):
@@ -109,6 +123,7 @@ class _TurnApart(torch.autograd.Function):
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         d_q, d_k, d_v = (gradient.transpose(1, 2).contiguous() for gradient in gradients)
         b, t, heads, size = d_q.shape
@@ -129,6 +144,7 @@ class _TurnApart(torch.autograd.Function):
                 tokens,
                 heads,
                 triton.cdiv(tokens, groups),
+                SUMS=ctx.bias is not None,
                 HALF=size // 2,
                 TOKENS=block,
             )
