@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from entmax import entmax15
+from on_gpu import OnGpu
 
 from longreach.api import AlibiConfig, AsEntmaxConfig, EntmaxConfig, TransformerConfig, build_model
 from longreach.attention import adasplash
@@ -59,14 +60,10 @@ def test_with_a_bias_or_a_cache_the_formula_stays(monkeypatch):
     assert served == [(1, 2, 2, 16)]  # without either it is asked
 
 
-class _OnGpu(torch.Tensor):
-    is_cuda = True
-
-
 def test_where_it_serves(monkeypatch):
     here = {"there": True}
     monkeypatch.setattr(adasplash.importlib.util, "find_spec", lambda name: object() if here["there"] else None)
-    queries = lambda tokens, size: torch.empty(1, 1, tokens, size).as_subclass(_OnGpu)  # noqa: E731
+    queries = lambda tokens, size: torch.empty(1, 1, tokens, size).as_subclass(OnGpu)  # noqa: E731
     assert adasplash.serves(queries(1024, 32), 1.5)
     assert not adasplash.serves(queries(1023, 32), 1.5)
     assert not adasplash.serves(queries(1024, 24), 1.5)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from catalogue import BIASES, label
+from on_gpu import OnGpu
 from torch.nn.attention.flex_attention import create_block_mask
 
 from longreach.api import (
@@ -176,12 +177,6 @@ def test_stacked_tables_go_by_parts():
     assert stack.encoding.pair_bias(ids, ids) is not None
 
 
-class _OnGpu(torch.Tensor):
-    """Says that it lies on a GPU."""
-
-    is_cuda = True
-
-
 @pytest.mark.parametrize(
     ("tokens", "size", "dtype", "serves"),
     [
@@ -198,9 +193,9 @@ def test_which_queries_it_serves(monkeypatch, tokens, size, dtype, serves):
     monkeypatch.setattr(flex, "HAS_TRITON", True)
     queries = torch.empty(1, 1, tokens, size, dtype=dtype)
     assert not flex.serves(queries)
-    assert flex.serves(queries.as_subclass(_OnGpu)) is serves
+    assert flex.serves(queries.as_subclass(OnGpu)) is serves
     monkeypatch.setattr(flex, "HAS_TRITON", False)
-    assert not flex.serves(queries.as_subclass(_OnGpu))
+    assert not flex.serves(queries.as_subclass(OnGpu))
 
 
 def test_parts_grow_with_the_memory_of_a_gpu(monkeypatch):

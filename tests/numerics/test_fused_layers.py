@@ -1,13 +1,10 @@
 """Fused layers against the plain ones."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from on_gpu import OnGpu, run_interpreted
 
 from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, Softmax, TransformerConfig, build_model
 from longreach.model import stack_models
@@ -19,15 +16,7 @@ pytest.importorskip("triton")
 
 
 def test_they_compute_what_plain_layers_do():
-    # Triton must know that it is to interpret when a kernel is defined, and shape checks would hide their source
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("check_fused_layers.py"))],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    errors = json.loads(done.stdout)
+    errors = run_interpreted(Path(__file__).with_name("check_fused_layers.py"))
     worst = {group: max(max(found) for found in of_group.values()) for group, of_group in errors.items()}
     assert [len(of_group) for of_group in errors.values()] == [10, 10, 11]
     assert worst["kernels"] < 1e-6, errors["kernels"]
@@ -123,17 +112,11 @@ def test_on_a_gpu_they_are_as_close_to_fp32_as_plain_ones(attention, length, mod
     assert error("fused") < 1.2 * error("plain") < 0.02
 
 
-class _OnGpu(torch.Tensor):
-    """Says that it lies on a GPU."""
-
-    is_cuda = True
-
-
 def test_only_half_precision_on_a_gpu_is_fused(monkeypatch):
     model = build_model(TransformerConfig(layers=2, width=64, heads=2), 5, 0)
     looped = build_model(TransformerConfig(layers=2, width=64, heads=2, loops=2), 5, 0)
     here = torch.zeros(1, 3, 64)
-    there = here.as_subclass(_OnGpu)
+    there = here.as_subclass(OnGpu)
     assert not model._fuses(there, None)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cuda")
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
@@ -160,9 +143,9 @@ def test_only_half_precision_on_a_gpu_is_fused(monkeypatch):
 @pytest.mark.parametrize(("head_dim", "turns"), [(32, True), (24, False), (8, True)])
 def test_angles_are_turned_by_a_kernel_where_its_blocks_fit(head_dim, turns):
     projected = torch.zeros(1, 3, 6 * head_dim)
-    assert _may_launch(projected.as_subclass(_OnGpu), head_dim // 2) is turns
+    assert _may_launch(projected.as_subclass(OnGpu), head_dim // 2) is turns
     assert not _may_launch(projected, head_dim // 2)
-    assert not _may_launch(projected.double().as_subclass(_OnGpu), head_dim // 2)
+    assert not _may_launch(projected.double().as_subclass(OnGpu), head_dim // 2)
 
 
 def test_small_tables_get_their_gradient_from_a_product(monkeypatch):

@@ -1,13 +1,10 @@
 """The kernel for short sequences against the plain path."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from on_gpu import OnGpu, run_interpreted
 
 from longreach.api import ScaledSoftmaxConfig, SlidingWindowConfig, TransformerConfig, build_model
 
@@ -15,24 +12,10 @@ pytest.importorskip("triton")
 
 
 def test_the_kernel_computes_what_the_plain_path_does():
-    # Triton must know that it is to interpret when a kernel is defined, and shape checks would hide their source
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("check_short_attention.py"))],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    errors = json.loads(done.stdout)
+    errors = run_interpreted(Path(__file__).with_name("check_short_attention.py"))
     assert max(errors.pop("fp16")) < 1e-2
     assert len(errors) == 9
     assert max(max(found) for found in errors.values()) < 1e-5, errors
-
-
-class _OnGpu(torch.Tensor):
-    """Says that it lies on a GPU."""
-
-    is_cuda = True
 
 
 @pytest.mark.parametrize(
@@ -55,13 +38,13 @@ class _OnGpu(torch.Tensor):
 def test_it_is_used_where_it_computes_the_same(config, tokens, dtype, fits):
     model = build_model(TransformerConfig(**{"layers": 1, "width": 64, "heads": 2} | config), 5, 0)
     ids = torch.arange(tokens)[None, None]
-    projected = torch.zeros(1, tokens, model.blocks[0].attention.qkv.out_features, dtype=dtype).as_subclass(_OnGpu)
+    projected = torch.zeros(1, tokens, model.blocks[0].attention.qkv.out_features, dtype=dtype).as_subclass(OnGpu)
     assert model.blocks[0].attention.fits_one_kernel(projected, model.encoding.rotation(ids, ids[:, :, :1])) is fits
 
 
 def test_it_is_left_out_where_someone_watches():
     model = build_model(TransformerConfig(layers=1, width=64, heads=2), 5, 0)
-    layer, projected = model.blocks[0].attention, torch.zeros(1, 5, 3 * 64).as_subclass(_OnGpu)
+    layer, projected = model.blocks[0].attention, torch.zeros(1, 5, 3 * 64).as_subclass(OnGpu)
     assert layer.fits_one_kernel(projected, None)
     with layer.mix.register_forward_hook(lambda *_: None):
         assert not layer.fits_one_kernel(projected, None)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from catalogue import ATTENTIONS, label
 from helpers import TINY, draw
+from on_gpu import OnGpu
 
 from longreach.api import (
     Coupled,
@@ -242,10 +243,6 @@ def test_half_precision_is_tried_where_it_pays(repeating, monkeypatch):
     assert not judge(model, sample, ids, try_half=False).quick.any()
 
 
-class _OnGpu(torch.Tensor):
-    is_cuda = True
-
-
 def test_half_precision_pays_for_large_batches_and_fused_attention():
     weights = sum(parameter.numel() for parameter in build_model(TINY, 27, 0).parameters())
     rows = two_passes._WORK // (weights * 200) + 1
@@ -253,7 +250,7 @@ def test_half_precision_pays_for_large_batches_and_fused_attention():
     def pays(config, rows=rows, gpu=True):
         one = scribbled(Scribble(prompt_tokens=100), 1, 100, "cpu")
         sample = one.map(lambda tensor: tensor.expand(rows, *tensor.shape[1:]))
-        tokens = sample.tokens.as_subclass(_OnGpu) if gpu else sample.tokens
+        tokens = sample.tokens.as_subclass(OnGpu) if gpu else sample.tokens
         return half_pays(build_model(config, 27, 0), replace(sample, tokens=tokens))
 
     assert pays(TINY)

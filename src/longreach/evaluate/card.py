@@ -63,7 +63,7 @@ def make_card(
         stops=_stops(task),
         decoding="none: the true text is given, in fp32"
         if task.open_ended
-        else "greedy, cached, fp32; one-pass scores with the true prefix are marked tf",
+        else "greedy, cached, fp32; one-pass scores with the true prefix are marked tf, and decided as by fp32",
         selection="the last checkpoint" if config.select == "last" else "the best checkpoint at training lengths",
         test_ids=config.test_ids(),
         primed="no" if prime is None else f"at {prime.lengths}, {prime.samples or 'new'} samples, share {prime.share}",
