@@ -12,7 +12,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from longreach.api import AlibiConfig, FireConfig, KerpleConfig, T5Config, TransformerConfig, build_model
 from longreach.positions.encodings import Shape
-from longreach.positions.encodings.alibi import slopes
+from longreach.positions.encodings.alibi import Alibi
 from longreach.positions.encodings.t5 import bucket
 
 IDS = torch.tensor([[[3, 9, 9, 1, 400, 401, 3]], [[0, 1, 2, 3, 4, 5, 6]]])
@@ -33,13 +33,13 @@ def _model(config, levels=1, heads=4):
 @pytest.mark.parametrize("heads", [1, 2, 6, 8, 12])
 def test_alibi_has_the_published_slopes(heads):
     theirs = build_alibi_tensor(torch.ones(1, 5), heads, torch.float32)[:, 0, 1]  # slope times position 1
-    torch.testing.assert_close(slopes(heads), theirs)
+    torch.testing.assert_close(Alibi(heads).slopes(IDS.device), theirs)
 
 
 def test_alibi_falls_with_the_distance_of_ids():
     bias = AlibiConfig().build(Shape(8, 2, (0,), 0)).bias(IDS, IDS)
     for row, head, i, j in ((0, 0, 4, 3), (0, 1, 3, 4), (1, 1, 6, 1), (0, 0, 1, 2)):
-        assert bias[row, head, i, j] == -slopes(2)[head] * abs(int(IDS[row, 0, i] - IDS[row, 0, j]))
+        assert bias[row, head, i, j] == -Alibi(2).slopes(IDS.device)[head] * abs(int(IDS[row, 0, i] - IDS[row, 0, j]))
 
 
 @pytest.mark.parametrize("both_ways", [False, True])

@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -95,17 +95,9 @@ class Model(nn.Module):
         places only.  With `keep`, tokens look at no others."""
         raise BadInput(f"{type(self).__name__} does not say how tokens mix")
 
-    def mix_and_norm(
-        self,
-        embedded: Float[Tensor, "b t w"],
-        ids: Int[Tensor, "b g t"],
-        cache: Cache | None,
-        slots: Tensor | None,
-        at: Int[Tensor, "b a"] | None = None,
-        keep: Bool[Tensor, "b t t"] | None = None,
-    ) -> Float[Tensor, "b _ w"]:
-        """All layers and the norm that follows them."""
-        normed: Tensor = self.norm(self.mix(embedded, ids, cache, slots, at, keep))
+    def mix_and_norm(self, *read: Any) -> Float[Tensor, "b _ w"]:
+        """All layers, which get what `mix` gets, and the norm that follows them."""
+        normed: Tensor = self.norm(self.mix(*read))
         return normed
 
     def exchange_encoding(self, config: EncodingConfig) -> AbstractContextManager[None]:

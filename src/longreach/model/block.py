@@ -1,5 +1,7 @@
 """One layer: attention and a feed-forward net, side by side or one after the other."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -59,20 +61,9 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(config.width, config.width, bias=config.biases)
 
     def forward(
-        self,
-        x: Float[Tensor, "b t w"],
-        rotation: Rotation | None,
-        key_rotation: Rotation | None,
-        visible: Int[Tensor, "#b t"],
-        mask: Tensor | None,
-        bias: Bias | None,
-        cache: Cache | None,
-        slots: Tensor | None,
-        layer: int,
-        at: Int[Tensor, "b a"] | None = None,
+        self, x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None = None, **context: Any
     ) -> Float[Tensor, "b _ w"]:
-        mixed = self.attend(self.qkv(x), x, rotation, key_rotation, visible, mask, bias, cache, slots, layer)
-        return self.out(at_places(mixed, at))  # type: ignore[no-any-return]
+        return self.out(at_places(self.attend(self.qkv(x), x, **context), at))  # type: ignore[no-any-return]
 
     def attend(
         self,

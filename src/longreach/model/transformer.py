@@ -95,17 +95,10 @@ class Transformer(Model):
         x, context = self._enter(embedded, ids, cache, slots, keep)
         return self.run_layers(x, at, context)
 
-    def mix_and_norm(
-        self,
-        embedded: Float[Tensor, "b t w"],
-        ids: Int[Tensor, "b g t"],
-        cache: Cache | None,
-        slots: Tensor | None,
-        at: Int[Tensor, "b a"] | None = None,
-        keep: Bool[Tensor, "b t t"] | None = None,
-    ) -> Float[Tensor, "b _ w"]:
+    def mix_and_norm(self, *read: Any) -> Float[Tensor, "b _ w"]:
+        embedded, ids, cache, slots, at, keep = read
         if not self._fuses(embedded, cache):
-            return super().mix_and_norm(embedded, ids, cache, slots, at, keep)
+            return super().mix_and_norm(*read)
         from longreach.model.fused import run_fused  # needs Triton
 
         x, context = self._enter(embedded, ids, cache, slots, keep)

@@ -17,7 +17,8 @@ import triton.language as tl
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from longreach.kernels import multiprocessors, on_its_device
+from longreach.kernels import on_its_device
+from longreach.model.fused.groups import count_groups
 
 
 @triton.jit
@@ -175,8 +176,8 @@ class _AddAndNorm(torch.autograd.Function):
         total, mean, scale, *weights = ctx.saved_tensors
         models, rows, width, sizes = _sizes(total, weights[0])
         # each group of rows adds up its part of the weights' gradients; narrow rows need more of them to fill a GPU
-        most = (16 if sizes["WIDTH"] <= 256 else 4) * multiprocessors(total)
-        groups = min(triton.cdiv(rows, sizes["ROWS"]), max(1, most // models))
+        programs = 16 if sizes["WIDTH"] <= 256 else 4
+        groups = count_groups(total, rows, sizes["ROWS"], programs, beside=models)
         adds = ctx.added is not None
         d_x = torch.empty_like(total)
         d_added = total.new_empty(total.shape, dtype=ctx.added) if adds else None

@@ -11,11 +11,11 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from longreach.kernels import multiprocessors, on_its_device
+from longreach.kernels import on_its_device
+from longreach.model.fused.groups import PROGRAMS_PER_MULTIPROCESSOR, count_groups
 
 _NUMBERS = 1024
 """In a block: of each half of a query or key."""
-_PROGRAMS_PER_MULTIPROCESSOR = 8
 
 
 @triton.jit
@@ -130,8 +130,7 @@ class _TurnApart(torch.autograd.Function):
         d_qkv = d_q.new_empty(b, t, 3 * heads * size)
         models = 1 if ctx.bias is None or len(ctx.bias) == 1 else ctx.bias[0]
         tokens, block = b * t // models, 2 * _NUMBERS // size
-        room = _PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(d_q) // (heads * models)
-        groups = min(triton.cdiv(tokens, block), max(1, room))
+        groups = count_groups(d_q, tokens, block, PROGRAMS_PER_MULTIPROCESSOR, beside=heads * models)
         sums = d_q.new_empty(models, groups, 3 * heads * size, dtype=torch.float32)
         with on_its_device(d_q):
             _backward[(groups, heads, models)](

@@ -33,17 +33,16 @@ class Alibi(BiasEncoding):
         self.heads = heads
 
     def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
-        by_head = slopes(self.heads, query_ids.device)[:, None, None]
+        by_head = self.slopes(query_ids.device)[:, None, None]
         return sum_over_levels(query_ids, key_ids, lambda distance, level: -by_head * distance.abs()[:, None])
 
     def pair_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> PairBias:
-        by_head = slopes(self.heads, query_ids.device)
+        by_head = self.slopes(query_ids.device)
         return pairs_over_levels(query_ids, key_ids, lambda pair, level: -by_head[pair.head] * pair.distance.abs())
 
-
-def slopes(heads: int, device: torch.device | None = None) -> Float[Tensor, "h"]:
-    """One per head."""
-    whole = 2 ** math.floor(math.log2(heads))
-    regular = torch.arange(1, whole + 1, device=device) * (-8 / whole)
-    between = torch.arange(1, 2 * whole, 2, device=device) * (-4 / whole)
-    return torch.cat([regular, between[: heads - whole]]).exp2()
+    def slopes(self, device: torch.device) -> Float[Tensor, "h"]:
+        """One per head."""
+        whole = 2 ** math.floor(math.log2(self.heads))
+        regular = torch.arange(1, whole + 1, device=device) * (-8 / whole)
+        between = torch.arange(1, 2 * whole, 2, device=device) * (-4 / whole)
+        return torch.cat([regular, between[: self.heads - whole]]).exp2()

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from longreach.errors import BadInput
-from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
-from longreach.positions.encodings.pairs import PairBias, pairs_over_levels
+from longreach.positions.encodings.alibi import Alibi
+from longreach.positions.encodings.base import Encoding, EncodingConfig, Shape
 from longreach.registry import register
 
 
@@ -28,19 +28,7 @@ class NapeConfig(EncodingConfig):
         return Nape(shape.heads)
 
 
-class Nape(BiasEncoding):
-    def __init__(self, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-
-    def bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> Float[Tensor, "b h q k"]:
-        by_head = self.slopes(query_ids.device)[:, None, None]
-        return sum_over_levels(query_ids, key_ids, lambda distance, level: -by_head * distance.abs()[:, None])
-
-    def pair_bias(self, query_ids: Int[Tensor, "b g q"], key_ids: Int[Tensor, "b g k"]) -> PairBias:
-        by_head = self.slopes(query_ids.device)
-        return pairs_over_levels(query_ids, key_ids, lambda pair, level: -by_head[pair.head] * pair.distance.abs())
-
+class Nape(Alibi):
     def slopes(self, device: torch.device) -> Float[Tensor, "h"]:
         """One per head."""
         number = torch.arange(1, self.heads + 1, device=device)
