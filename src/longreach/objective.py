@@ -1,8 +1,9 @@
 """What training minimises: cross-entropy on the answer tokens that must be predicted; with a position head also on the
 position IDs of all answer tokens, with a dependency head on the tokens that an answer token depends on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -61,6 +62,25 @@ def token_targets(sample: Sample) -> Bool[Tensor, "b s"]:
     return (sample.answer & ~sample.given)[:, 1:]
 
 
+class Places(NamedTuple):
+    """Where tokens must be predicted, and which.  Rows may want different numbers: those that are not real have no
+    label."""
+
+    at: Int[Tensor, "b a"]
+    valid: Bool[Tensor, "b a"]
+    labels: Int[Tensor, "b a"]
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Places":
+        """Apply a function to every tensor."""
+        return Places(*(change(tensor) for tensor in self))
+
+
+def token_places(sample: Sample, most: int | None = None) -> Places:
+    """`most` bounds the answer tokens of a row."""
+    at, valid = select(token_targets(sample), most)
+    return Places(at, valid, sample.tokens[:, 1:].gather(1, at).masked_fill(~valid, -100))
+
+
 def id_targets(sample: Sample, on: Literal["answer", "all"] = "answer") -> Bool[Tensor, "b s"]:
     """Where the next token's IDs must be predicted: given tokens too, but not the last, which is never read."""
     index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)
@@ -77,25 +97,28 @@ def answer_loss(
     progress: "float | Tensor" = 0.0,
     most: int | None = None,
     depends_on: Bool[Tensor, "b t t"] | None = None,
+    places: Places | None = None,
 ) -> Losses:
-    """All losses.  Padding and given tokens carry no token loss.  `most` bounds the answer tokens of a row.
-    A dependency head needs the task's `depends_on`."""
+    """All losses.  Padding and given tokens carry no token loss.  `most` bounds the answer tokens of a row; where the
+    `places` of tokens are known already, they are not looked for again.  A dependency head needs the task's
+    `depends_on`."""
     config = config or ObjectiveConfig()
     fed = ids
     if config.feed_predicted and model.position_head is not None:
         if draws is None:
             raise ValueError("feeding predicted IDs needs draws")
         fed = _mix_predicted(model, sample, ids, config.feeding(progress), draws)
-    at, valid = select(token_targets(sample), most)
+    places = token_places(sample, most) if places is None else places
+    at, valid, _ = places
     read = sample.tokens[:, :-1]
     if not model.looks_back:
         states = model(read, fed[:, :, :-1], at=at)
         zero = torch.zeros(len(read), device=read.device)
-        return Losses(_token_loss(model, states, None, sample, at, valid), zero, zero)
+        return Losses(_token_loss(model, states, None, places), zero, zero)
     hidden = model(read, fed[:, :, :-1])
     past = model.past(hidden, read)
     states = at_places(hidden, at)
-    token = _token_loss(model, states, past, sample, at, valid)
+    token = _token_loss(model, states, past, places)
     position = dependency = torch.zeros_like(token)
     if model.dependency_head is not None:
         if depends_on is None:
@@ -125,15 +148,13 @@ def _token_loss(
     model: Model,
     states: Float[Tensor, "b a w"],
     past: Past | None,
-    sample: Sample,
-    at: Int[Tensor, "b a"],
-    valid: Bool[Tensor, "b a"],
+    places: Places,
 ) -> Float[Tensor, "b"]:
-    """Of the tokens that follow the places `at`, whose states are given.
+    """Of the tokens that follow the places, whose states are given.
 
     Where there are too many scores, a part of the places at a time, and the backward pass computes each part again.
     """
-    labels = sample.tokens[:, 1:].gather(1, at).masked_fill(~valid, -100)
+    at, _, labels = places
 
     def loss(part: slice) -> Float[Tensor, "b"]:
         logits = model.logits(states[:, part], at[:, part] + 1, past).float()

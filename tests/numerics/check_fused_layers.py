@@ -7,10 +7,11 @@ import sys
 import torch
 
 from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, TransformerConfig, build_model
-from longreach.model import block, fused, stack_models
+from longreach.model import block, fused, stack_models, transformer
 from longreach.model.block import SelfAttention
-from longreach.model.fused import fits, run_fused
+from longreach.model.fused import fits, gelu_products, run_fused
 from longreach.model.fused.gelu import gelu_and_slopes, gelu_backward
+from longreach.model.fused.look_up import look_up
 from longreach.model.fused.norm import add_and_norm
 from longreach.model.fused.rotary import turn_apart
 from longreach.model.transformer import Transformer
@@ -38,6 +39,31 @@ def gelu_errors(rows, width, models):
     single = (x.float(), bias.float())
     after, slopes = gelu_and_slopes(*single)
     return apart([after, *gelu_backward(towards.float(), slopes, single[1])], wanted)
+
+
+def gelu_product_errors(rows, depth, width, models):
+    """Of GELU within the products before and after it."""
+    x, up, bias = draw(rows, depth), draw(models, width, depth) / depth**0.5, draw(models, width)
+    down, towards = draw(models, depth, width), draw(rows, depth)
+    before, shift = (x.view(models, -1, depth) @ up.transpose(1, 2)).requires_grad_(), bias.clone().requires_grad_()
+    value = torch.nn.functional.gelu(before + shift[:, None])
+    d_before, d_bias = torch.autograd.grad((value @ down.transpose(1, 2)).view(rows, depth), (before, shift), towards)
+    single = [part.float().squeeze(0) for part in (x, up, bias, down, towards)]
+    assert gelu_products.fits(single[0], single[1]) and gelu_products.fits(single[4], single[3])
+    after, slopes = gelu_products.gelu_of_product(*single[:3])
+    found = gelu_products.backward_of_product(single[4], single[3], slopes, single[2])
+    wanted = [value.detach().view(rows, width), d_before.view(rows, width), d_bias.view(single[2].shape)]
+    return apart([after, *found], wanted)
+
+
+def look_up_errors(models, entries, width, rows):
+    table, towards = draw(models, entries, width).requires_grad_(), draw(models * rows, width)
+    number = torch.randint(entries, (models, rows), generator=_generator) + entries * torch.arange(models)[:, None]
+    wanted = torch.nn.functional.embedding(number.flatten(), table.flatten(0, 1))
+    single = table.detach().float().requires_grad_()
+    found = look_up(single, number)
+    gradients = [torch.autograd.grad(found, single, towards.float()), torch.autograd.grad(wanted, table, towards)]
+    return apart([found.detach(), *gradients[0]], [wanted.detach(), *gradients[1]])
 
 
 def norm_errors(rows, width, adds, count):
@@ -80,9 +106,9 @@ def turn_errors(tokens, size, heads):
     return apart(run(turn_apart, torch.float32), run(plain, torch.float64))
 
 
-def model_errors(config, dtype, models=1, kernel="none"):
+def model_errors(config, dtype, models=1, kernel="none", by_token=False):
     """Of the loss and its gradients: fused layers beside plain ones in fp32.  The kernel is that of attention: for
-    short sequences, the one that turns, or none."""
+    short sequences, the one that turns, or none.  By token: the first layer is that of the vocabulary."""
     task = Copy()
     numbers = torch.arange(3 * models)
     sample = task.sample(torch.full_like(numbers, 7), stream(0, "check", numbers), 7)
@@ -90,12 +116,14 @@ def model_errors(config, dtype, models=1, kernel="none"):
     members = [build_model(config, len(task.vocabulary), seed) for seed in range(models)]
     model = members[0] if models == 1 else stack_models(members)
     assert fits(model.blocks, model.norm)
+    own = torch.Generator().manual_seed(0)
     for parameter in model.parameters():  # no bias and no norm as it begins
-        parameter.data += 0.02 * draw(*parameter.shape, dtype=torch.float32)
+        parameter.data += 0.02 * torch.randn(parameter.shape, generator=own)
     choose, results = Transformer._fuses, []
     for fuses in (True, False):
         Transformer._fuses = lambda *_, fuses=fuses: fuses
-        fused.run_fused = lambda *args: run_fused(*args[:-1], dtype)
+        fused.run_fused = lambda *args: run_fused(*args[:-2], dtype, torch.float32)
+        transformer.pays = lambda *_, fuses=fuses: fuses and by_token
         SelfAttention.fits_one_kernel = lambda *_, fuses=fuses: fuses and kernel == "short"
         block._may_launch = lambda *_, fuses=fuses: fuses and kernel == "turning"
         if dtype == torch.float16:  # never with gradients
@@ -110,6 +138,8 @@ def model_errors(config, dtype, models=1, kernel="none"):
 
 shapes_of_norms = [(5, 48, True, 2), (37, 64, False, 2), (3, 1500, True, 2), (9, 64, True, 1)]
 errors = {f"gelu {shape}": gelu_errors(*shape) for shape in [(7, 50, 1), (40, 300, 1), (30, 130, 3)]}
+errors |= {f"gelu of {s}": gelu_product_errors(*s) for s in [(150, 64, 200, 1), (5, 8, 24, 1), (256, 96, 144, 2)]}
+errors |= {f"look up {shape}": look_up_errors(*shape) for shape in [(1, 30, 96, 200), (3, 5, 40, 130), (2, 70, 8, 3)]}
 errors |= {f"norm {shape}": norm_errors(*shape) for shape in shapes_of_norms}
 errors |= {f"turn {shape}": turn_errors(*shape) for shape in [(5, 32, 3), (70, 64, 2), (3, 128, 1)]}
 small = {"layers": 2, "width": 64, "heads": 2}
@@ -128,4 +158,16 @@ for kernel in ("none", "short", "turning"):
     exact[f"{kernel} kernel"] = model_errors(plain, torch.float32, kernel=kernel)
     exact[f"{kernel} kernel, stack"] = model_errors(plain, torch.float32, models=2, kernel=kernel)
     rough[f"{kernel} kernel, fp16"] = model_errors(plain, torch.float16, kernel=kernel)
+for name, others in {
+    "by token": {},
+    "by token, one layer": {"layers": 1},
+    "by token, scaled": {"attention": ScaledSoftmaxConfig()},
+    "by token, ids": {"id_heads": 1},
+}.items():
+    model = TransformerConfig(**small | others)
+    exact[name] = model_errors(model, torch.float32, by_token=True)
+    own = "none" if model.id_heads else "short"
+    exact[f"{name}, stack"] = model_errors(model, torch.float32, models=2, kernel=own, by_token=True)
+    rough[name] = model_errors(model, torch.bfloat16, by_token=True)
+    rough[f"{name}, fp16"] = model_errors(model, torch.float16, models=2, by_token=True)
 json.dump({"kernels": errors, "models": exact, "models in half precision": rough}, sys.stdout)

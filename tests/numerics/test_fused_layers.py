@@ -18,7 +18,7 @@ pytest.importorskip("triton")
 def test_they_compute_what_plain_layers_do():
     errors = run_interpreted(Path(__file__).with_name("check_fused_layers.py"))
     worst = {group: max(max(found) for found in of_group.values()) for group, of_group in errors.items()}
-    assert [len(of_group) for of_group in errors.values()] == [10, 10, 11]
+    assert [len(of_group) for of_group in errors.values()] == [16, 18, 19]
     assert worst["kernels"] < 1e-6, errors["kernels"]
     assert worst["models"] < 1e-5, errors["models"]
     assert worst["models in half precision"] < 0.05, errors["models in half precision"]

@@ -25,13 +25,20 @@ class Attention(nn.Module):
     hides: bool = False
     """Whether `seen` hides more than causality does."""
 
-    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"] | None:
+    @property
+    def reads_states(self) -> bool:
+        """Whether queries are rescaled, for which states are needed."""
+        return type(self).growth is not Attention.growth or type(self).rescale is not Attention.rescale
+
+    def growth(
+        self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"] | None
+    ) -> Float[Tensor, "#b h q"] | None:
         """By what the scores of each head and query are multiplied, given how many keys it sees and the state that it
         was made from."""
         return None
 
     def rescale(
-        self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]
+        self, q: Float[Tensor, "b h q d"], visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"] | None
     ) -> Float[Tensor, "b h q d"]:
         """Queries whose scores grow."""
         growth = self.growth(visible, states)

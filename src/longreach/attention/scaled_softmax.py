@@ -53,7 +53,8 @@ class GrowingScores(Attention):
         """The growth of every head, were none of them still."""
         raise BadInput(f"{type(self).__name__} does not say how scores grow")
 
-    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
+    def growth(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"] | None) -> Float[Tensor, "#b h q"]:
+        assert states is not None
         growth = self.grow(visible, states)
         if self.still_heads:
             still = torch.arange(growth.shape[1], device=growth.device) < self.still_heads

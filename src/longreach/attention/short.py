@@ -202,6 +202,8 @@ def short_attention(qkv: Tensor, cos: Tensor | None, sin: Tensor | None, growth:
     mixed = qkv.new_empty(b, t, w3 // 3)
     with on_its_device(qkv):
         sizes = _sizes(qkv, cos, growth, heads)
+        if sizes["BLOCK"] <= 64:
+            sizes["num_warps"] = 2  # more of them at a time
         _forward[(b * heads // sizes["HEADS"],)](*_or_any(qkv, cos, sin, growth), mixed, **sizes)
     return mixed
 
@@ -250,6 +252,7 @@ def _sizes(qkv: Tensor, cos: Tensor | None, growth: Tensor | None, heads: int) -
         # in fp32 products are exact: which key is ahead must not hang on the last bits of tf32
         "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32",
         "num_warps": 4,  # fastest for 50 and for 100 tokens
+        "num_stages": 2,  # more would take the memory of other programs
     }
 
 

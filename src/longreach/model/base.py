@@ -95,9 +95,9 @@ class Model(nn.Module):
         places only.  With `keep`, tokens look at no others."""
         raise BadInput(f"{type(self).__name__} does not say how tokens mix")
 
-    def mix_and_norm(self, *read: Any) -> Float[Tensor, "b _ w"]:
-        """All layers, which get what `mix` gets, and the norm that follows them."""
-        normed: Tensor = self.norm(self.mix(*read))
+    def read(self, tokens: Int[Tensor, "b t"], *others: Any) -> Float[Tensor, "b _ w"]:
+        """Embeddings, all layers, which get what `mix` gets, and the norm that follows them."""
+        normed: Tensor = self.norm(self.mix(self.embed(tokens), *others))
         return normed
 
     def exchange_encoding(self, config: EncodingConfig) -> AbstractContextManager[None]:
@@ -136,7 +136,7 @@ class Model(nn.Module):
         if cache is not None and keep is not None:
             raise BadInput("keep hides keys of tokens read at once: it does not go with a cache")
         slots = None if cache is None else cache.place(ids)
-        hidden = self.mix_and_norm(self.embed(tokens), ids, cache, slots, at, keep)
+        hidden = self.read(tokens, ids, cache, slots, at, keep)
         if cache is not None and slots is not None and self.memory_size:
             cache.remember(slots, self.past(hidden, tokens).memory)
         return hidden

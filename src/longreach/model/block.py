@@ -68,7 +68,7 @@ class SelfAttention(nn.Module):
     def attend(
         self,
         qkv: Float[Tensor, "b t wide"],
-        x: Float[Tensor, "b t w"],
+        x: Float[Tensor, "b t w"] | None,
         rotation: Rotation | None,
         key_rotation: Rotation | None,
         visible: Int[Tensor, "#b t"],
@@ -79,9 +79,8 @@ class SelfAttention(nn.Module):
         layer: int,
         qkv_bias: Tensor | None = None,
     ) -> Float[Tensor, "b t w"]:
-        """Mixed values of what the states were projected to.  The projection's bias is given where its gradient is
-        wanted from here."""
-        b, t, w = x.shape
+        """Mixed values of what the states x were projected to; x itself only scores that grow may read.  The
+        projection's bias is given where its gradient is wanted from here."""
         alone = cache is None and mask is None and bias is None and key_rotation is None
         if alone and self.fits_one_kernel(qkv, rotation):
             return self._in_one_kernel(_with_gradient(qkv, qkv_bias), rotation, visible, x)
@@ -91,7 +90,7 @@ class SelfAttention(nn.Module):
         if self.groups < self.heads:
             k, v = (x.repeat_interleave(self.heads // self.groups, dim=1) for x in (k, v))
         mixed: Tensor = self.mix(self.mix.rescale(q, visible, x), k, v, visible, mask, bias)
-        return mixed.transpose(1, 2).reshape(b, t, w)
+        return mixed.transpose(1, 2).flatten(2)
 
     def _turned(
         self,
@@ -142,7 +141,7 @@ class SelfAttention(nn.Module):
         qkv: Float[Tensor, "b t w3"],
         rotation: Rotation | None,
         visible: Int[Tensor, "#b t"],
-        x: Float[Tensor, "b t w"],
+        x: Float[Tensor, "b t w"] | None,
     ) -> Float[Tensor, "b t w"]:
         from longreach.attention.short import short_attention
 

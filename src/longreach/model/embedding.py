@@ -1,6 +1,6 @@
 """Embeddings of tokens, with a gradient that suits small vocabularies."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -13,8 +13,9 @@ _MOST_NUMBERS = 1 << 26
 
 
 class _LookUp(torch.autograd.Function):
-    """A GPU adds up the gradients of equal tokens by sorting them, in thirty launches that wait for each other.  A
-    product with a matrix of zeros and ones is one, and adds in the same order every time."""
+    """A GPU adds up the gradients of equal tokens by sorting them, in thirty launches that wait for each other, and
+    compiled code on a CPU one number at a time.  A product with a matrix of zeros and ones is quicker, and adds in the
+    same order every time."""
 
     @staticmethod
     def forward(ctx: Any, index: Tensor, table: Tensor) -> Tensor:
@@ -32,16 +33,41 @@ class _LookUp(torch.autograd.Function):
         return None, chosen.transpose(-2, -1) @ d_rows
 
 
+def is_small(index: Int[Tensor, "b *n"], table: Float[Tensor, "*m v w"]) -> bool:
+    """Whether a product that adds up the table's gradient is little work."""
+    entries = table.shape[-2]
+    return entries <= _MOST_ENTRIES and index.numel() * entries <= _MOST_NUMBERS
+
+
 def look_up(index: Int[Tensor, "b *n"], table: Float[Tensor, "*m v w"]) -> Float[Tensor, "b *n w"]:
     """Rows of a table, or of all stacked models' tables one below the other."""
-    entries = table.shape[-2]
-    small = entries <= _MOST_ENTRIES and index.numel() * entries <= _MOST_NUMBERS
-    if index.is_cuda and small and torch.is_grad_enabled():
+    slow = index.is_cuda or torch.compiler.is_compiling()
+    if slow and is_small(index, table) and torch.is_grad_enabled():
         found: Tensor = _LookUp.apply(index, table)  # type: ignore[no-untyped-call]
         return found
     return nn.functional.embedding(index, table.flatten(0, -2))
 
 
+class Entries(NamedTuple):
+    """Which entries of the vocabulary were read, before anything is looked up."""
+
+    table: Float[Tensor, "m v w"]
+    number: Int[Tensor, "b *n"]
+    """Where each stands in the table, or in all stacked models' tables one below the other."""
+
+    def look_up(self, table: Float[Tensor, "m v w"]) -> Float[Tensor, "b *n w"]:
+        """For every token its row of a table that was made from the vocabulary's."""
+        return look_up(self.number, table)
+
+    def at(self, places: Int[Tensor, "b a"]) -> "Entries":
+        """Those read at some places."""
+        return Entries(self.table, self.number.gather(1, places))
+
+
 class TokenEmbedding(nn.Embedding):
-    def forward(self, index: Int[Tensor, "b *n"]) -> Float[Tensor, "b *n w"]:
-        return look_up(index, self.weight)
+    def read(self, tokens: Int[Tensor, "b *n"]) -> Entries:
+        return Entries(self.weight[None], tokens)
+
+    def forward(self, tokens: Int[Tensor, "b *n"]) -> Float[Tensor, "b *n w"]:
+        read = self.read(tokens)
+        return read.look_up(read.table)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from longreach.errors import BadInput
 from longreach.model.base import Model
-from longreach.model.embedding import TokenEmbedding, look_up
+from longreach.model.embedding import Entries, TokenEmbedding
 
 
 class _Linear(nn.Linear):
@@ -32,11 +32,11 @@ class _Linear(nn.Linear):
 class _Embedding(TokenEmbedding):
     """A table for each model."""
 
-    def forward(self, index: Int[Tensor, "b *n"]) -> Float[Tensor, "b *n w"]:
+    def read(self, tokens: Int[Tensor, "b *n"]) -> Entries:
         models, entries, _ = self.weight.shape
-        number = torch.arange(models, device=index.device).repeat_interleave(len(index) // models)
-        first = (number * entries).view(-1, *[1] * (index.dim() - 1))
-        return look_up(index + first, self.weight)
+        model = torch.arange(models, device=tokens.device).repeat_interleave(len(tokens) // models)
+        first = (model * entries).view(-1, *[1] * (tokens.dim() - 1))
+        return Entries(self.weight, tokens + first)
 
 
 class _LayerNorm(nn.LayerNorm):
@@ -58,20 +58,21 @@ class _RMSNorm(nn.RMSNorm):
         return (normed.reshape(len(self.weight), -1, x.shape[-1]) * self.weight[:, None]).view(x.shape)
 
 
-_STACKED: dict[type[nn.Module], type[nn.Module]] = {
+STACKED: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: _Linear,
     nn.Embedding: _Embedding,
     TokenEmbedding: _Embedding,
     nn.LayerNorm: _LayerNorm,
     nn.RMSNorm: _RMSNorm,
 }
+"""What becomes of the parts of a model."""
 
 
 def check_stackable(model: Model) -> None:
     """Refuse a model with a part that knows nothing of stacking."""
     for module in model.modules():
         own = any(True for _ in module.parameters(recurse=False))
-        known = type(module) in _STACKED or getattr(module, "stacks", not own)
+        known = type(module) in STACKED or getattr(module, "stacks", not own)
         if not known:
             raise BadInput(f"{type(module).__name__} cannot be stacked: its seeds must be trained one after the other")
 
@@ -85,8 +86,8 @@ def stack_models(models: Sequence[Model]) -> Model:
         for own in dict(module.named_parameters(recurse=False)):
             weights = torch.stack([getattr(member[name], own).detach() for member in members])
             setattr(module, own, nn.Parameter(weights))
-        if type(module) in _STACKED:
-            module.__class__ = _STACKED[type(module)]
+        if type(module) in STACKED:
+            module.__class__ = STACKED[type(module)]
     return stacked
 
 

@@ -15,7 +15,9 @@ from longreach.errors import BadInput
 from longreach.kernels import HAS_TRITON
 from longreach.model.base import Model
 from longreach.model.block import Block
+from longreach.model.by_token import first_layer, pays, suits
 from longreach.model.cache import Cache
+from longreach.model.embedding import Entries
 from longreach.model.layer import LayerConfig
 from longreach.model.look_back import CopyHead, LookBack
 from longreach.model.position_heads import PositionHeadConfig
@@ -92,27 +94,36 @@ class Transformer(Model):
         at: Int[Tensor, "b a"] | None = None,
         keep: Bool[Tensor, "b t t"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
-        x, context = self._enter(embedded, ids, cache, slots, keep)
-        return self.run_layers(x, at, context)
+        return self.run_layers(self._place(embedded, ids), at, self._context(ids, cache, slots, keep))
 
-    def mix_and_norm(self, *read: Any) -> Float[Tensor, "b _ w"]:
-        embedded, ids, cache, slots, at, keep = read
-        if not self._fuses(embedded, cache):
-            return super().mix_and_norm(*read)
+    def read(self, tokens: Int[Tensor, "b t"], *others: Any) -> Float[Tensor, "b _ w"]:
+        ids, cache, slots, at, keep = others
+        by_token = self._starts_by_token(tokens, cache)
+        x = self.embed.read(tokens) if by_token else self._place(self.embed(tokens), ids)
+        context = self._context(ids, cache, slots, keep)
+        if not self._fuses(tokens, cache):
+            normed: Tensor = self.norm(self.run_layers(x, at, context))
+            return normed
         from longreach.model.fused import run_fused  # needs Triton
 
-        x, context = self._enter(embedded, ids, cache, slots, keep)
-        return run_fused(self.blocks, self.norm, x, at, context, torch.get_autocast_dtype("cuda"))
+        half = torch.get_autocast_dtype("cuda")
+        # the head would round states anyway, and nothing else reads them
+        result = self.embed.weight.dtype if self.looks_back else half
+        return run_fused(self.blocks, self.norm, x, at, context, half, result)
 
-    def _enter(
+    def _place(self, embedded: Float[Tensor, "b t w"], ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t w"]:
+        """Embeddings with what the encoding adds to them."""
+        position = self.encoding.embed(ids)
+        return embedded if position is None else embedded + position
+
+    def _context(
         self,
-        embedded: Float[Tensor, "b t w"],
         ids: Int[Tensor, "b g t"],
         cache: Cache | None,
         slots: Tensor | None,
         keep: Bool[Tensor, "b t t"] | None,
-    ) -> tuple[Float[Tensor, "b t w"], dict[str, Any]]:
-        """What the layers read, and what all of them are told."""
+    ) -> dict[str, Any]:
+        """What all layers are told."""
         if cache is None or slots is None:
             mask = None if keep is None else _causal(keep)
             key_ids, origin = ids, ids[:, :, :1]
@@ -122,14 +133,10 @@ class Transformer(Model):
             visible = slots + 1
             # the first tokens see only each other, causally
             mask = None if cache.columns == ids.shape[2] and not cache.fixed else cache.mask(slots)
-        x = embedded
-        position = self.encoding.embed(ids)
-        if position is not None:
-            x = x + position
         bias = self.encoding.score_bias(ids, key_ids)
         if bias is not None and self.recompute:
             bias.kept = False  # what is kept in one layer could not be computed again for another
-        context = {
+        return {
             "rotation": self.encoding.rotation(ids, origin),
             "key_rotation": self.encoding.key_rotation(ids, origin),
             "visible": visible,
@@ -138,9 +145,14 @@ class Transformer(Model):
             "cache": cache,
             "slots": slots,
         }
-        return x, context
 
-    def _fuses(self, x: Float[Tensor, "b t w"], cache: Cache | None) -> bool:
+    def _starts_by_token(self, tokens: Int[Tensor, "b t"], cache: Cache | None) -> bool:
+        """Whether the first layer is computed for the vocabulary instead of every token, as far as it can be."""
+        whole = cache is None and not self.recompute and not self.config.inject
+        alike = whole and not self.encoding.reaches_embeddings
+        return alike and pays(tokens, self.embed) and suits(self.embed, self.blocks[0])
+
+    def _fuses(self, x: Tensor, cache: Cache | None) -> bool:
         """Whether the layers are computed in half precision on a GPU and may be by what is written for just that.
         Gradients in fp16 would need scaling, which nobody does here; and where bits must repeat, the plain way is the
         one that was seen to."""
@@ -155,17 +167,20 @@ class Transformer(Model):
         return torch.get_autocast_dtype("cuda") in precisions and fits(self.blocks, self.norm)
 
     def run_layers(
-        self, x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None, context: dict[str, Any]
+        self, x: Float[Tensor, "b t w"] | Entries, at: Int[Tensor, "b a"] | None, context: dict[str, Any]
     ) -> Float[Tensor, "b _ w"]:
         """All layers, in one context."""
         read = x
         for number in range(self.config.loops):
             if number and self.config.inject:
+                assert isinstance(read, Tensor)
                 x = x + read
             for layer, block in enumerate(self.blocks):
                 depth = number * self.config.layers + layer
                 own: dict[str, Any] = {"layer": depth, "at": at if depth == self.config.depth - 1 else None}
-                if self.recompute:
+                if isinstance(x, Entries):
+                    x = first_layer(block, x, **own, **context)
+                elif self.recompute:
                     x = recomputed(block, x, **own, **context)
                 else:
                     x = block(x, **own, **context)

@@ -1,14 +1,16 @@
 """One optimizer step as a function of its number; on a GPU recorded once and replayed."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from longreach.model import Model
-from longreach.objective import ObjectiveConfig, id_targets, token_targets
+from longreach.objective import ObjectiveConfig, Places, id_targets, token_places, token_targets
 from longreach.ranks import ALONE, Ranks
 from longreach.seeding import Draws
 from longreach.train.loss import WholeLoss
@@ -18,6 +20,23 @@ from longreach.train.stream import Batch, TrainingStream
 
 _WARM_UP = 3
 """Steps before recording, in which libraries choose kernels and allocate what they keep."""
+
+
+class _Ready(NamedTuple):
+    """A batch and what follows from it alone."""
+
+    batch: Batch
+    places: Places
+    counts: Int[Tensor, "3 models"]
+    """By what each of the losses is divided: that of the whole batch of each model, so that its parts add up to it
+    exactly."""
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "_Ready":
+        """Apply a function to every tensor."""
+        return _Ready(self.batch.map(change), self.places.map(change), change(self.counts))
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.batch.tensors(), *self.places, self.counts]
 
 
 class Stepper:
@@ -73,27 +92,35 @@ class Stepper:
         self.number.fill_(step)
         if self.graph is not None:
             if step != self.prepared:
-                self._prepare(self.data.batch(self.number))
+                self._prepare(self._ready(self.number))
             self.prepared = step + 1
             self.rate.fill_(rate)
             self.graph.replay()
             return self.result.clone()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        return self._compute(self.data.batch(self.number))
+        return self._compute(self._ready(self.number))
 
-    def _compute(self, batch: Batch) -> Tensor:
-        # counts of the whole batch, so that its parts add up to it exactly
+    def _ready(self, number: Tensor) -> _Ready:
+        """The batch of a step."""
+        batch = self.data.batch(number)
         tokens = self._sums(token_targets(batch.sample).sum(1))
         positions = torch.ones_like(tokens)
         if self.model.position_head is not None:
             positions = self._sums(id_targets(batch.sample, self.objective.id_loss_on).sum(1)).clamp(min=1)
+        places = token_places(batch.sample, self.data.most_answer_tokens)
+        return _Ready(batch, places, torch.stack([tokens, positions, tokens]))
+
+    def _compute(self, ready: _Ready) -> Tensor:
+        batch, places, counts = ready
         if self.ranks.count > 1:
-            batch = batch.map(lambda tensor: tensor[self.ranks.rows(len(tensor))])
+            own = lambda tensor: tensor[self.ranks.rows(len(tensor))]  # noqa: E731
+            batch, places = batch.map(own), places.map(own)
         sample, ids = batch.sample, batch.ids
         depends_on = None if self.model.dependency_head is None else self.data.depends_on(sample)
         most = self.data.most_answer_tokens
-        means = torch.zeros(self.models, 3, device=ids.device)
+        weights = self.weights[:, None] * self.ranks.count
+        means = torch.zeros(3, self.models, device=ids.device)
         self.optimizer.zero_grad(set_to_none=True)
         bf16 = torch.autocast(self.device_type, torch.bfloat16) if self.bf16 else nullcontext()
         for rows in self._parts(len(ids)):
@@ -106,11 +133,11 @@ class Stepper:
                     progress=self.number / self.steps,
                     most=most,
                     depends_on=None if depends_on is None else depends_on[rows],
+                    places=places.map(lambda tensor, rows=rows: tensor[rows]),
                 )
-            sums = [self._sums(loss) for loss in losses]
-            mean = torch.stack([sums[0] / tokens, sums[1] / positions, sums[2] / tokens], dim=1)
+            mean = torch.stack(losses).view(3, self.models, -1).sum(2) / counts
             # ranks take the mean of their gradients, and what is wanted is the sum
-            ((mean @ self.weights.to(mean.dtype)).sum() * self.ranks.count).backward()  # type: ignore[no-untyped-call]
+            (mean * weights).sum().backward()  # type: ignore[no-untyped-call]
             means += mean.detach()
         parameters = list(self.model.parameters())
         norms = clip_each(parameters, self.optimizer_config.clip or math.inf, self.models)
@@ -118,7 +145,7 @@ class Stepper:
         self.optimizer.step()
         if self.shares is not None and before is not None:
             take_shares(parameters, before, self.shares)
-        return torch.cat([self.ranks.add(means), norms[:, None]], dim=1)
+        return torch.cat([self.ranks.add(means), norms[None]]).T
 
     def _sums(self, by_row: Tensor) -> Tensor:
         """Over the rows of each model."""
@@ -142,7 +169,7 @@ class Stepper:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
-                self._compute(self.data.batch(self.number))
+                self._compute(self._ready(self.number))
         torch.cuda.current_stream().wait_stream(side)
         with torch.no_grad():
             for parameter, value in zip(self.model.parameters(), before, strict=True):
@@ -152,17 +179,21 @@ class Stepper:
                 tensor.zero_() if fresh else tensor.copy_(moments[index])
         self.optimizer.zero_grad(set_to_none=True)
         whole = torch.contiguous_format  # a sampler may give views, into which nothing can be written
-        self.batch = self.data.batch(self.number).map(lambda tensor: tensor.clone(memory_format=whole))
+        self.ready = self._ready(self.number).map(lambda tensor: tensor.clone(memory_format=whole))
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            side.wait_stream(torch.cuda.current_stream())
+            begun = torch.cuda.current_stream().record_event()
+            self.result = self._compute(self.ready)  # first: what is recorded first is launched first
+            side.wait_event(begun)
             with torch.cuda.stream(side):
-                following = self.data.batch(self.number + 1)
-            self.result = self._compute(self.batch)
+                following = self._ready(self.number + 1).map(lambda tensor: tensor.contiguous())
             torch.cuda.current_stream().wait_stream(side)
             self._prepare(following)
 
-    def _prepare(self, batch: Batch) -> None:
+    def _prepare(self, ready: _Ready) -> None:
         """Put a batch where the recorded step looks for it."""
-        for place, tensor in zip(self.batch.tensors(), batch.tensors(), strict=True):
-            place.copy_(tensor)
+        by_type: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+        for pair in zip(self.ready.tensors(), ready.tensors(), strict=True):
+            by_type.setdefault(pair[0].dtype, []).append(pair)
+        for pairs in by_type.values():  # at once
+            torch._foreach_copy_([place for place, _ in pairs], [tensor for _, tensor in pairs])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from longreach.model.fused import gelu_products
 from longreach.model.fused.gelu import gelu_and_slopes, gelu_backward
 from longreach.model.fused.groups import sum_rows
 from longreach.model.fused.products import add_times, affine, backward, times, weight_gradient
@@ -17,9 +18,9 @@ from longreach.model.fused.products import add_times, affine, backward, times, w
 
 class _Project(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, cast: Tensor, cast_bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, cast: Tensor, cast_bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, cast)
-        return affine(x, cast, cast_bias)
+        return times(x, cast) if cast_bias is None else affine(x, cast, cast_bias)
 
     @staticmethod
     @once_differentiable
@@ -46,18 +47,23 @@ class _Branches(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        mixed: Tensor,
+        mixed: Tensor | None,
         normed: Tensor,
-        out: Tensor,
+        out: Tensor | None,
         up: Tensor,
         up_bias: Tensor,
         down: Tensor,
-        cast_out: Tensor,
+        cast_out: Tensor | None,
         cast_up: Tensor,
         cast_down: Tensor,
     ) -> Tensor:
-        hidden, slopes = gelu_and_slopes(times(normed, cast_up), up_bias)
+        if gelu_products.fits(normed, cast_up):
+            hidden, slopes = gelu_products.gelu_of_product(normed, cast_up, up_bias)
+        else:
+            hidden, slopes = gelu_and_slopes(times(normed, cast_up), up_bias)
         ctx.save_for_backward(mixed, normed, slopes, hidden, up_bias, cast_out, cast_up, cast_down)
+        if mixed is None or cast_out is None:
+            return times(hidden, cast_down)
         return add_times(times(mixed, cast_out), hidden, cast_down)
 
     @staticmethod
@@ -65,11 +71,15 @@ class _Branches(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         mixed, normed, slopes, hidden, up_bias, cast_out, cast_up, cast_down = ctx.saved_tensors
         d_added = gradients[0].contiguous()
-        d_units, d_up_bias = gelu_backward(backward(d_added, cast_down), slopes, up_bias)
+        if gelu_products.fits(d_added, cast_down):
+            d_units, d_up_bias = gelu_products.backward_of_product(d_added, cast_down, slopes, up_bias)
+        else:
+            d_units, d_up_bias = gelu_backward(backward(d_added, cast_down), slopes, up_bias)
+        alone = mixed is None
         return (
-            backward(d_added, cast_out),
+            None if alone else backward(d_added, cast_out),
             backward(d_units, cast_up),
-            weight_gradient(d_added, mixed, cast_out),
+            None if alone else weight_gradient(d_added, mixed, cast_out),
             weight_gradient(d_units, normed, cast_up),
             d_up_bias,
             weight_gradient(d_added, hidden, cast_down),
@@ -77,8 +87,8 @@ class _Branches(torch.autograd.Function):
         )
 
 
-def project(x: Tensor, weight: Tensor, cast: Tensor, cast_bias: Tensor) -> Tensor:
-    """A linear map of x [rows, width].  Its bias gets no gradient here: whoever makes the gradient of the result can
+def project(x: Tensor, weight: Tensor, cast: Tensor, cast_bias: Tensor | None) -> Tensor:
+    """A linear map of x [rows, width], with a bias or without.  Its bias gets no gradient here: whoever makes the gradient of the result can
     add it up on the way."""
     found: Tensor = _Project.apply(x, weight, cast, cast_bias)  # type: ignore[no-untyped-call]
     return found
@@ -91,10 +101,13 @@ def with_bias_gradient(projected: Tensor, bias: Tensor) -> Tensor:
 
 
 def branches(
-    mixed: Tensor, normed: Tensor, weights: tuple[Tensor, Tensor, Tensor, Tensor], casts: tuple[Tensor, Tensor, Tensor]
+    mixed: Tensor | None,
+    normed: Tensor,
+    weights: tuple[Tensor | None, Tensor, Tensor, Tensor],
+    casts: tuple[Tensor | None, Tensor, Tensor],
 ) -> Tensor:
     """What attention, whose mixed values are given, and the feed-forward net, whose input is, add to the states [rows,
-    width], but for the two biases of their outputs.
+    width], but for the two biases of their outputs; or the net alone.
 
     Weights are attention's output, up, its bias, down; casts are those of the matrices."""
     found: Tensor = _Branches.apply(mixed, normed, *weights, *casts)  # type: ignore[no-untyped-call]

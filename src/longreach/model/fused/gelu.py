@@ -15,9 +15,20 @@ import triton.language as tl
 from torch import Tensor
 
 from longreach.kernels import on_its_device
-from longreach.model.fused.groups import Groups
+from longreach.model.fused.groups import Groups, sum_groups
 
 _ROWS, _COLUMNS = 8, 512
+
+
+@triton.jit
+def gelu_with_slope(x):
+    bell = tl.exp2(-0.7213475204444817 * x * x)  # exp(-x^2 / 2)
+    root = tl.rsqrt(1.0 + 0.23164189 * tl.abs(x))  # .3275911 / sqrt(2); a square root's inverse is one instruction
+    t = root * root
+    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    tail = 0.5 * series * bell
+    share = tl.where(x < 0, tail, 1.0 - tail)
+    return x * share, share + 0.3989422804 * x * bell
 
 
 @triton.jit
@@ -28,14 +39,9 @@ def _forward(units, bias, after, rows, width, ROWS: tl.constexpr, COLUMNS: tl.co
     place = (model * rows + row)[:, None] * width + column[None, :]
     x = tl.load(units + place, mask=inside, other=0.0).to(tl.float32)
     x += tl.load(bias + model * width + column, mask=column < width, other=0.0)[None, :]
-    bell = tl.exp2(-0.7213475204444817 * x * x)  # exp(-x^2 / 2)
-    root = tl.rsqrt(1.0 + 0.23164189 * tl.abs(x))  # .3275911 / sqrt(2); a square root's inverse is one instruction
-    t = root * root
-    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
-    tail = 0.5 * series * bell
-    share = tl.where(x < 0, tail, 1.0 - tail)
-    tl.store(after + place, x * share, mask=inside)
-    tl.store(units + place, share + 0.3989422804 * x * bell, mask=inside)
+    value, slope = gelu_with_slope(x)
+    tl.store(after + place, value, mask=inside)
+    tl.store(units + place, slope, mask=inside)
 
 
 @triton.jit
@@ -75,4 +81,4 @@ def gelu_backward(d_after: Tensor, slopes: Tensor, bias: Tensor) -> tuple[Tensor
     groups = Groups(slopes, models=bias.numel() // slopes.shape[1])
     with on_its_device(slopes):
         _backward[groups.grid](d_after, slopes, d_units, groups.sums, *groups.sizes, **groups.block)
-    return d_units, groups.sums.sum(1).view(bias.shape)
+    return d_units, sum_groups(groups.sums).view(bias.shape)

@@ -6,6 +6,7 @@ No two programs add to the same number, so that sums have the same bits every ti
 # kernels are not annotated: Triton reads their source, and mypy cannot
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
+import math
 from functools import cached_property
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 from longreach.kernels import multiprocessors, on_its_device
 
 _ROWS, _COLUMNS = 16, 128
+_MOST, _NARROW = 256, 32
+"""Groups that one program sums up, and their columns."""
 PROGRAMS_PER_MULTIPROCESSOR = 8
 """Enough to keep memory busy, and few enough that the rest of the sum is quick."""
 
@@ -56,6 +59,35 @@ class Groups:
 
 
 @triton.jit
+def _sum_groups(sums, total, groups, width, MOST: tl.constexpr, GROUPS: tl.constexpr, COLUMNS: tl.constexpr):
+    """MOST of them into one, some at a time."""
+    column, part = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1)
+    model = tl.program_id(2).to(tl.int64)
+    found = tl.zeros((GROUPS, COLUMNS), tl.float32)
+    for start in range(part * MOST, tl.minimum(groups, (part + 1) * MOST), GROUPS):
+        group = start + tl.arange(0, GROUPS)
+        inside = (group < groups)[:, None] & (column < width)[None, :]
+        found += tl.load(sums + (model * groups + group)[:, None] * width + column[None, :], mask=inside, other=0.0)
+    place = (model * tl.num_programs(1) + part) * width + column
+    tl.store(total + place, tl.sum(found, 0), mask=column < width)
+
+
+def sum_groups(sums: Tensor) -> Tensor:
+    """Of each model, over its groups: [models, groups, ...].  Torch's own sum would first clear a place to wait at."""
+    models, groups, *shape = sums.shape
+    width = math.prod(shape)
+    while groups > 1:
+        parts = triton.cdiv(groups, _MOST)
+        total = sums.new_empty(models, parts, *shape)
+        with on_its_device(sums):
+            _sum_groups[(triton.cdiv(width, _NARROW), parts, models)](
+                sums, total, groups, width, MOST=_MOST, GROUPS=64, COLUMNS=_NARROW
+            )
+        sums, groups = total, parts
+    return sums[:, 0]
+
+
+@triton.jit
 def _sum_rows(x, sums, rows, width, rows_in_group, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     group, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     model, real = tl.program_id(2).to(tl.int64), column < width
@@ -74,4 +106,4 @@ def sum_rows(x: Tensor, models: int) -> Tensor:
     groups = Groups(x, models)
     with on_its_device(x):
         _sum_rows[groups.grid](x, groups.sums, *groups.sizes, **groups.block)
-    return groups.sums.sum(1)
+    return sum_groups(groups.sums)

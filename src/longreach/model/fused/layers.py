@@ -10,12 +10,14 @@ from typing import Any, NamedTuple, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
 
 from longreach.model.block import Block, FeedForward, SelfAttention
-from longreach.model.fused.branches import branches, project
+from longreach.model.embedding import Entries
+from longreach.model.fused.branches import branches, project, with_bias_gradient
+from longreach.model.fused.look_up import look_up
 from longreach.model.fused.norm import add_and_norm
 from longreach.model.fused.places import take_rows
+from longreach.model.parts import is_plain, is_watched
 
 _WIDEST = 4096
 """Of states that a program holds a row of."""
@@ -33,77 +35,110 @@ class _Casts(NamedTuple):
 
 def fits(blocks: nn.ModuleList, norm: nn.Module) -> bool:
     """Whether layers are of the kind that is written out here, and nobody watches or replaces a part of them."""
-    if _has_any_global_hook() or _is_watched(norm):  # type: ignore[no-untyped-call]
-        return False
-    return all(
+    return not is_watched(norm, *blocks.modules()) and all(
         type(block) is Block
         and type(block.attention) is SelfAttention
         and type(block.feed_forward) is FeedForward
         and block.parallel
         and block.feed_forward.gate is None
-        and all(_is_plain(part, nn.LayerNorm) for part in (block.norm1, block.norm2, norm))
+        and all(_has_bias(part, nn.LayerNorm) for part in (block.norm1, block.norm2, norm))
         and block.attention.out.in_features <= _WIDEST
-        and all(_is_plain(part, nn.Linear) for part in _linears(block))
-        and not any(_is_watched(module) for module in block.modules())
+        and all(_has_bias(part, nn.Linear) for part in _linears(block))
         for block in blocks
     )
 
 
-def _is_plain(part: nn.Module, kind: type[nn.Module]) -> bool:
-    """One of torch's own parts, or one for each of the stacked models, with a bias."""
-    if not isinstance(part, kind) or part.bias is None:
-        return False
-    assert isinstance(part.weight, Tensor)
-    return type(part) is kind or part.weight.dim() == (3 if kind is nn.Linear else 2)
+def _has_bias(part: nn.Module, kind: type[nn.Module]) -> bool:
+    return is_plain(part, kind) and part.bias is not None
 
 
-def _is_watched(module: nn.Module) -> bool:
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks)
-
-
-def _linears(block: Block) -> tuple[nn.Linear, nn.Linear, nn.Linear, nn.Linear]:
+def _linears(block: Block) -> tuple[nn.Linear, ...]:
     return block.attention.qkv, block.attention.out, block.feed_forward.up, block.feed_forward.out
+
+
+class _Stream(NamedTuple):
+    """States [rows, width], and what a layer adds to them: whoever reads them next can add it on the way."""
+
+    states: Tensor
+    added: Tensor | None = None
+    bias: Tensor | None = None
 
 
 def run_fused(
     blocks: nn.ModuleList,
     norm: nn.Module,
-    x: Float[Tensor, "b t w"],
+    x: Float[Tensor, "b t w"] | Entries,
     at: Int[Tensor, "b a"] | None,
     context: dict[str, Any],
     dtype: torch.dtype,
+    result: torch.dtype,
 ) -> Float[Tensor, "b _ w"]:
-    """All layers and the norm that follows; of the last, states at some places may be all that is wanted."""
+    """All layers and the norm that follows; of the last, states at some places may be all that is wanted.  Products are
+    in one precision, and the result is in another."""
     layers = cast(list[Block], list(blocks))
-    b, t, w = x.shape
-    states, added, added_bias = x.flatten(0, 1).contiguous(), None, None
-    for number, (block, casts) in enumerate(zip(layers, _cast(layers, dtype), strict=True)):
-        states, normed1, normed2 = add_and_norm(states, added, added_bias, (block.norm1, block.norm2), dtype)
-        qkv, out, up, down = _linears(block)
-        projected = project(normed1, qkv.weight, casts.qkv, casts.qkv_bias).view(b, t, -1)
-        mixed = block.attention.attend(projected, normed1.view(b, t, w), layer=number, qkv_bias=qkv.bias, **context)
-        mixed = mixed.reshape(-1, w)
-        if at is not None and number == len(layers) - 1:
-            rows = (at + t * torch.arange(b, device=at.device)[:, None]).flatten()
-            states, normed2, mixed = (take_rows(part, rows) for part in (states, normed2, mixed))
-        added = branches(
-            mixed,
-            normed2,
-            (out.weight, up.weight, up.bias, down.weight),
-            (casts.out, casts.up, casts.down),
-        )
-        added_bias = out.bias + down.bias
-    _, normed = add_and_norm(states, added, added_bias, (norm,), x.dtype)
-    return normed.view(b, -1, w)
+    by_token = isinstance(x, Entries)
+    shape = (x.number if by_token else x).shape[:2]
+    stream = _Stream((x.table if by_token else x).flatten(0, 1).contiguous())
+    linears = [_linears(block) for block in layers]
+    biases = torch._foreach_add([out.bias for _, out, _, _ in linears], [down.bias for *_, down in linears])
+    for number, (block, casts) in enumerate(zip(layers, _cast(linears, dtype), strict=True)):
+        wanted = at if number == len(layers) - 1 else None
+        told = {"layer": number, **context}
+        if by_token and number == 0:
+            stream = _Stream(*_first_layer(block, casts, x, stream, wanted, told), biases[number])
+        else:
+            stream = _Stream(*_layer(block, casts, shape, stream, wanted, told), biases[number])
+    _, normed = add_and_norm(*stream, (norm,), result)
+    return normed.unflatten(0, (shape[0], -1))
+
+
+def _layer(
+    block: Block, casts: _Casts, shape: torch.Size, stream: _Stream, at: Tensor | None, told: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """New states, but for what is added to them, and that."""
+    states, normed1, normed2 = add_and_norm(*stream, (block.norm1, block.norm2), casts.qkv.dtype)
+    qkv, out, up, down = _linears(block)
+    projected = project(normed1, qkv.weight, casts.qkv, casts.qkv_bias).view(*shape, -1)
+    mixed = block.attention.attend(projected, normed1.view(*shape, -1), qkv_bias=qkv.bias, **told).flatten(0, 1)
+    if at is not None:
+        rows = _rows(at, shape)
+        states, normed2, mixed = (take_rows(part, rows) for part in (states, normed2, mixed))
+    added = branches(mixed, normed2, (out.weight, up.weight, up.bias, down.weight), (casts.out, casts.up, casts.down))
+    return states, added
+
+
+def _first_layer(
+    block: Block, casts: _Casts, read: Entries, vocabulary: _Stream, at: Tensor | None, told: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """The same, as far as it can be for the vocabulary instead of every token, as in `model/by_token.py`."""
+    models = len(read.table)
+
+    def for_all(of_vocabulary: Tensor, number: Tensor) -> Tensor:
+        return look_up(of_vocabulary.unflatten(0, (models, -1)), number)
+
+    shape = read.number.shape
+    table, normed1, normed2 = add_and_norm(*vocabulary, (block.norm1, block.norm2), casts.qkv.dtype)
+    qkv, out, up, down = _linears(block)
+    projected = with_bias_gradient(project(normed1, qkv.weight, casts.qkv, casts.qkv_bias), qkv.bias)
+    states = for_all(normed1, read.number).view(*shape, -1) if block.attention.mix.reads_states else None
+    mixed = block.attention.attend(for_all(projected, read.number).view(*shape, -1), states, **told).flatten(0, 1)
+    number = read.number
+    if at is not None:
+        mixed, number = take_rows(mixed, _rows(at, shape)), read.at(at).number
+    net = branches(None, normed2, (None, up.weight, up.bias, down.weight), (None, casts.up, casts.down))
+    return for_all(table + net, number), project(mixed, out.weight, casts.out, None)
+
+
+def _rows(at: Int[Tensor, "b a"], shape: torch.Size) -> Int[Tensor, "rows"]:
+    """Where places of each sequence lie among all."""
+    return (at + shape[1] * torch.arange(shape[0], device=at.device)[:, None]).flatten()
 
 
 @torch.no_grad()
-def _cast(blocks: list[Block], dtype: torch.dtype) -> list[_Casts]:
+def _cast(linears: list[tuple[nn.Linear, ...]], dtype: torch.dtype) -> list[_Casts]:
     """All weights in few launches."""
-    weights = []
-    for block in blocks:
-        qkv, out, up, down = _linears(block)
+    weights: list[Tensor] = []
+    for qkv, out, up, down in linears:
         weights += [qkv.weight, qkv.bias, out.weight, up.weight, down.weight]
     casts = [torch.empty_like(weight, dtype=dtype) for weight in weights]
     torch._foreach_copy_(casts, weights)

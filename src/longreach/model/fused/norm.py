@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from longreach.kernels import on_its_device
-from longreach.model.fused.groups import count_groups
+from longreach.model.fused.groups import count_groups, sum_groups
 
 
 @triton.jit
@@ -201,7 +201,7 @@ class _AddAndNorm(torch.autograd.Function):
                 TWO=len(d_normed) == 2,
                 **sizes,
             )
-        *of_norms, d_bias = (part.reshape(weights[0].shape) for part in sums.sum(1).unbind(1))
+        *of_norms, d_bias = (part.reshape(weights[0].shape) for part in sum_groups(sums).unbind(1))
         return d_x, d_added, d_bias if adds else None, None, None, *of_norms[: 2 * len(weights)]
 
 

@@ -35,7 +35,7 @@ class _TakeRows(torch.autograd.Function):
         ctx.save_for_backward(number)
         ctx.rows = len(x)
         taken = x.new_empty(len(number), x.shape[1])
-        _launch(x.contiguous(), taken, number, back=False)
+        copy_rows(x.contiguous(), taken, number, back=False)
         return taken
 
     @staticmethod
@@ -43,11 +43,12 @@ class _TakeRows(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (number,) = ctx.saved_tensors
         d_x = gradients[0].new_zeros(ctx.rows, gradients[0].shape[1])
-        _launch(gradients[0].contiguous(), d_x, number, back=True)
+        copy_rows(gradients[0].contiguous(), d_x, number, back=True)
         return d_x, None
 
 
-def _launch(source: Tensor, target: Tensor, number: Tensor, back: bool) -> None:
+def copy_rows(source: Tensor, target: Tensor, number: Tensor, back: bool) -> None:
+    """Rows of the source by their numbers into the target one after the other, or back."""
     width = source.shape[1]
     block = triton.next_power_of_2(width)
     height = max(1, _NUMBERS // block)

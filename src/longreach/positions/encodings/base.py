@@ -45,6 +45,11 @@ class Encoding(nn.Module):
     """Whether a state can know which ID it has, and not only how IDs differ."""
 
     @property
+    def reaches_embeddings(self) -> bool:
+        """Whether IDs change what the first layer reads."""
+        return type(self).embed is not Encoding.embed
+
+    @property
     def reaches_scores(self) -> bool:
         """Whether IDs enter the scores themselves, and not only the embeddings."""
         own = type(self)

@@ -79,8 +79,11 @@ class Rope(Encoding):
         # in fp64: fp32 angles at ID 1,000,000 already change scores by 1%
         away = (ids - origin).double()
         angles = [away[:, level, :, None] * self.frequencies(level, ids.device) for level in range(len(self.pairs))]
-        beside = torch.cat(angles, dim=-1)[:, None]  # [b, 1, t, pairs]: the levels side by side
-        return beside.cos().float(), beside.sin().float()
+        beside = torch.cat(angles, dim=-1) if len(angles) > 1 else angles[0]  # the levels side by side
+        cos, sin = (torch.empty_like(beside, dtype=torch.float32) for _ in range(2))
+        torch.cos(beside, out=cos)  # rounded on the way
+        torch.sin(beside, out=sin)
+        return cos[:, None], sin[:, None]
 
     def turning(self, x: Float[Tensor, "b h t d"], level: int) -> Float[Tensor, "b h t r"]:
         """The dimensions of queries or keys that turn with a level's IDs."""
