@@ -15,10 +15,10 @@ class OnGpu(torch.Tensor):
     is_cuda = True
 
 
-def run_interpreted(script: Path) -> dict:
-    """What a script prints as JSON, in a process of its own where Triton interprets kernels on the CPU: it must know
-    when a kernel is defined, and shape checks would hide its source."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+def run_apart(script: Path, interpreted: bool = False) -> dict:
+    """What a script prints as JSON, in a process of its own: shape checks would hide the source of kernels.  Triton
+    interprets them on the CPU if wanted, which it must know when a kernel is defined."""
+    environment = {**os.environ, **({"TRITON_INTERPRET": "1"} if interpreted else {})}
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)

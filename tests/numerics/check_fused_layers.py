@@ -49,7 +49,8 @@ def gelu_product_errors(rows, depth, width, models):
     value = torch.nn.functional.gelu(before + shift[:, None])
     d_before, d_bias = torch.autograd.grad((value @ down.transpose(1, 2)).view(rows, depth), (before, shift), towards)
     single = [part.float().squeeze(0) for part in (x, up, bias, down, towards)]
-    assert gelu_products.fits(single[0], single[1]) and gelu_products.fits(single[4], single[3])
+    assert gelu_products.fits(single[0], single[1])
+    assert gelu_products.fits(single[4], single[3])
     after, slopes = gelu_products.gelu_of_product(*single[:3])
     found = gelu_products.backward_of_product(single[4], single[3], slopes, single[2])
     wanted = [value.detach().view(rows, width), d_before.view(rows, width), d_bias.view(single[2].shape)]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from on_gpu import OnGpu, run_interpreted
+from on_gpu import OnGpu, run_apart
 
 from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, Softmax, TransformerConfig, build_model
 from longreach.model import stack_models
@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 
 
 def test_they_compute_what_plain_layers_do():
-    errors = run_interpreted(Path(__file__).with_name("check_fused_layers.py"))
+    errors = run_apart(Path(__file__).with_name("check_fused_layers.py"), interpreted=True)
     worst = {group: max(max(found) for found in of_group.values()) for group, of_group in errors.items()}
     assert [len(of_group) for of_group in errors.values()] == [16, 18, 19]
     assert worst["kernels"] < 1e-6, errors["kernels"]
@@ -87,29 +87,11 @@ def test_compiled_layers_are_not_fused():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("models", [1, 3])
-@pytest.mark.parametrize("length", [20, 100], ids=["short kernel", "turning kernel"])
-@pytest.mark.parametrize("attention", [Softmax(), ScaledSoftmaxConfig()], ids=["softmax", "scaled"])
-def test_on_a_gpu_they_are_as_close_to_fp32_as_plain_ones(attention, length, models):
-    task = Copy()
-    numbers = torch.arange(4 * models, device="cuda")
-    sample = task.sample(torch.full_like(numbers, length), stream(0, "check", numbers), length)
-    ids = Sequential().evaluation_ids(task, sample)
-    config = TransformerConfig(layers=3, width=128, heads=4, attention=attention)
-    members = [build_model(config, len(task.vocabulary), seed, device="cuda") for seed in range(models)]
-    model = members[0] if models == 1 else stack_models(members)
-    found = {}
-    for way in ("exact", "plain", "fused"):
-        model.may_fuse = way == "fused"
-        with torch.autocast("cuda", torch.bfloat16, enabled=way != "exact"):
-            loss = answer_loss(model, sample, ids).token.sum()
-        found[way] = [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
-
-    def error(way):
-        pairs = zip(found[way], found["exact"], strict=True)
-        return sum(float((a - b).norm() / b.norm()) for a, b in pairs) / len(found["exact"])
-
-    assert error("fused") < 1.2 * error("plain") < 0.02
+def test_on_a_gpu_they_are_as_close_to_fp32_as_plain_ones():
+    found = run_apart(Path(__file__).with_name("check_fused_layers_on_gpu.py"))
+    assert len(found) == 24
+    for case, error in found.items():
+        assert error["fused"] < 1.2 * error["plain"] < 0.02, (case, error)
 
 
 def test_only_half_precision_on_a_gpu_is_fused(monkeypatch):

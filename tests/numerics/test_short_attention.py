@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from on_gpu import OnGpu, run_interpreted
+from on_gpu import OnGpu, run_apart
 
 from longreach.api import ScaledSoftmaxConfig, SlidingWindowConfig, TransformerConfig, build_model
 
@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 
 
 def test_the_kernel_computes_what_the_plain_path_does():
-    errors = run_interpreted(Path(__file__).with_name("check_short_attention.py"))
+    errors = run_apart(Path(__file__).with_name("check_short_attention.py"), interpreted=True)
     assert max(errors.pop("fp16")) < 1e-2
     assert len(errors) == 9
     assert max(max(found) for found in errors.values()) < 1e-5, errors

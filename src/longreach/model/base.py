@@ -170,6 +170,8 @@ class Model(nn.Module):
         self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], past: Past | None = None
     ) -> Float[Tensor, "b a v"]:
         """Scores of the next token, for states that have read so many tokens; a copy head needs the past."""
+        if not torch.is_autocast_enabled(hidden.device.type):  # within it, states may have been in half precision
+            hidden = hidden.to(self.embed.weight.dtype)
         scores = times_transposed(hidden, self.embed.weight) if self.head is None else self.head(hidden)
         if self.copy_head is not None:
             assert past is not None

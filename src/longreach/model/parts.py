@@ -1,4 +1,4 @@
-"""Whether the parts of a model are what they seem and nobody watches them, so that they may be computed in another way."""
+"""Whether the parts of a model are what they seem and nobody watches them: then they may be computed in another way."""
 
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook

@@ -1,0 +1,41 @@
+"""Run by test_fused_layers.py in a process of its own, for shape checks would hide the kernels' source: prints how far
+fused layers and plain ones in bf16 are from fp32, on average over the loss and its gradients."""
+
+import itertools
+import json
+import sys
+
+import torch
+
+from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, Softmax, TransformerConfig, build_model
+from longreach.model import stack_models
+from longreach.objective import answer_loss
+from longreach.seeding import stream
+
+
+def errors(attention, length, models, batch):
+    task = Copy()
+    numbers = torch.arange(batch * models, device="cuda")
+    sample = task.sample(torch.full_like(numbers, length), stream(0, "check", numbers), length)
+    ids = Sequential().evaluation_ids(task, sample)
+    config = TransformerConfig(layers=3, width=128, heads=4, attention=attention)
+    members = [build_model(config, len(task.vocabulary), seed, device="cuda") for seed in range(models)]
+    model = members[0] if models == 1 else stack_models(members)
+    found = {}
+    for way in ("exact", "plain", "fused"):
+        model.may_fuse = way == "fused"
+        with torch.autocast("cuda", torch.bfloat16, enabled=way != "exact"):
+            loss = answer_loss(model, sample, ids).token.sum()
+        found[way] = [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
+
+    def error(way):
+        pairs = zip(found[way], found["exact"], strict=True)
+        return sum(float((a - b).norm() / b.norm()) for a, b in pairs) / len(found["exact"])
+
+    return {way: error(way) for way in ("plain", "fused")}
+
+
+lengths = (20, 100)  # for the short kernel, and the one that turns
+# of 128 samples every model has whole tiles; a single one is less than the vocabulary asks for
+cases = itertools.product((Softmax(), ScaledSoftmaxConfig()), lengths, (1, 3), (1, 4, 128))
+json.dump({str(case): errors(*case) for case in cases}, sys.stdout)
