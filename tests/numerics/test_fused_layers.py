@@ -6,11 +6,9 @@ import pytest
 import torch
 from on_gpu import OnGpu, run_apart
 
-from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, Softmax, TransformerConfig, build_model
+from longreach.api import TransformerConfig, build_model
 from longreach.model import stack_models
 from longreach.model.block import FeedForward, _may_launch
-from longreach.objective import answer_loss
-from longreach.seeding import stream
 
 pytest.importorskip("triton")
 

@@ -88,8 +88,8 @@ class _Branches(torch.autograd.Function):
 
 
 def project(x: Tensor, weight: Tensor, cast: Tensor, cast_bias: Tensor | None) -> Tensor:
-    """A linear map of x [rows, width], with a bias or without.  Its bias gets no gradient here: whoever makes the gradient of the result can
-    add it up on the way."""
+    """A linear map of x [rows, width], with a bias or without.  Its bias gets no gradient here: whoever makes the
+    gradient of the result can add it up on the way."""
     found: Tensor = _Project.apply(x, weight, cast, cast_bias)  # type: ignore[no-untyped-call]
     return found
 

@@ -5,18 +5,20 @@ take as long as the products.  Here each of them happens where the numbers are a
 reference that all of this is tested against, on a CPU through Triton's interpreter.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.kernels import beside
 from longreach.model.block import Block, FeedForward, SelfAttention
 from longreach.model.embedding import Entries
 from longreach.model.fused.branches import branches, project, with_bias_gradient
 from longreach.model.fused.look_up import look_up
 from longreach.model.fused.norm import add_and_norm
-from longreach.model.fused.places import take_rows
+from longreach.model.fused.places import Choice, take_rows
 from longreach.model.parts import is_plain, is_watched
 
 _WIDEST = 4096
@@ -70,18 +72,18 @@ def run_fused(
     x: Float[Tensor, "b t w"] | Entries,
     at: Int[Tensor, "b a"] | None,
     context: dict[str, Any],
-    dtype: torch.dtype,
+    casts: Callable[[], list[_Casts]],
     result: torch.dtype,
 ) -> Float[Tensor, "b _ w"]:
-    """All layers and the norm that follows; of the last, states at some places may be all that is wanted.  Products are
-    in one precision, and the result is in another."""
+    """All layers and the norm that follows, in the precision of the result; of the last, states at some places may be
+    all that is wanted.  `cast_beside` gives the casts."""
     layers = cast(list[Block], list(blocks))
     by_token = isinstance(x, Entries)
     shape = (x.number if by_token else x).shape[:2]
     stream = _Stream((x.table if by_token else x).flatten(0, 1).contiguous())
     linears = [_linears(block) for block in layers]
     biases = torch._foreach_add([out.bias for _, out, _, _ in linears], [down.bias for *_, down in linears])
-    for number, (block, casts) in enumerate(zip(layers, _cast(linears, dtype), strict=True)):
+    for number, (block, casts) in enumerate(zip(layers, casts(), strict=True)):
         wanted = at if number == len(layers) - 1 else None
         told = {"layer": number, **context}
         if by_token and number == 0:
@@ -101,8 +103,8 @@ def _layer(
     projected = project(normed1, qkv.weight, casts.qkv, casts.qkv_bias).view(*shape, -1)
     mixed = block.attention.attend(projected, normed1.view(*shape, -1), qkv_bias=qkv.bias, **told).flatten(0, 1)
     if at is not None:
-        rows = _rows(at, shape)
-        states, normed2, mixed = (take_rows(part, rows) for part in (states, normed2, mixed))
+        chosen = _choose(at, shape)
+        states, normed2, mixed = (take_rows(part, chosen) for part in (states, normed2, mixed))
     added = branches(mixed, normed2, (out.weight, up.weight, up.bias, down.weight), (casts.out, casts.up, casts.down))
     return states, added
 
@@ -124,23 +126,30 @@ def _first_layer(
     mixed = block.attention.attend(for_all(projected, read.number).view(*shape, -1), states, **told).flatten(0, 1)
     number = read.number
     if at is not None:
-        mixed, number = take_rows(mixed, _rows(at, shape)), read.at(at).number
+        mixed, number = take_rows(mixed, _choose(at, shape)), read.at(at).number
     net = branches(None, normed2, (None, up.weight, up.bias, down.weight), (None, casts.up, casts.down))
     return for_all(table + net, number), project(mixed, out.weight, casts.out, None)
 
 
-def _rows(at: Int[Tensor, "b a"], shape: torch.Size) -> Int[Tensor, "rows"]:
-    """Where places of each sequence lie among all."""
-    return (at + shape[1] * torch.arange(shape[0], device=at.device)[:, None]).flatten()
+def _choose(at: Int[Tensor, "b a"], shape: torch.Size) -> Choice:
+    """Places of each sequence as rows among all."""
+    return Choice.of((at + shape[1] * torch.arange(shape[0], device=at.device)[:, None]).flatten(), shape.numel())
 
 
 @torch.no_grad()
-def _cast(linears: list[tuple[nn.Linear, ...]], dtype: torch.dtype) -> list[_Casts]:
-    """All weights in few launches."""
+def cast_beside(blocks: nn.ModuleList, dtype: torch.dtype) -> Callable[[], list[_Casts]]:
+    """All weights in the precision of products, in few launches, beside whatever is launched until the casts are asked
+    for."""
     weights: list[Tensor] = []
-    for qkv, out, up, down in linears:
+    for block in cast(list[Block], list(blocks)):
+        qkv, out, up, down = _linears(block)
         weights += [qkv.weight, qkv.bias, out.weight, up.weight, down.weight]
     casts = [torch.empty_like(weight, dtype=dtype) for weight in weights]
-    torch._foreach_copy_(casts, weights)
+    wait = beside(weights[0].device, lambda: torch._foreach_copy_(casts, weights))
     size = len(_Casts._fields)
-    return [_Casts(*casts[start : start + size]) for start in range(0, len(casts), size)]
+
+    def finished() -> list[_Casts]:
+        wait()
+        return [_Casts(*casts[start : start + size]) for start in range(0, len(casts), size)]
+
+    return finished

@@ -55,9 +55,7 @@ class _LookUp(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor, number: Tensor) -> Tensor:
         ctx.save_for_backward(number)
         ctx.shape, ctx.dtype = table.shape, table.dtype
-        found = table.new_empty(number.numel(), table.shape[2])
-        copy_rows(table.contiguous().view(-1, table.shape[2]), found, number, back=False)
-        return found
+        return copy_rows(table.contiguous().view(-1, table.shape[2]), number)
 
     @staticmethod
     @once_differentiable

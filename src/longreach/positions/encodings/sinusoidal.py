@@ -51,4 +51,5 @@ class Sinusoidal(Encoding):
 
 def geometric(dim: int, base: float, device: torch.device) -> Float[Tensor, "half"]:
     """Frequencies base**(-2i/dim)."""
-    return base ** -(torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim)
+    half = (dim + 1) // 2
+    return torch.logspace(0, -2 * (half - 1) / dim, half, base=base, dtype=torch.float64, device=device)
