@@ -174,6 +174,7 @@ class Transformer(Model):
         read = x
         for number in range(self.config.loops):
             if number and self.config.inject:
+                assert isinstance(x, Tensor)
                 assert isinstance(read, Tensor)
                 x = x + read
             for layer, block in enumerate(self.blocks):
@@ -185,6 +186,7 @@ class Transformer(Model):
                     x = recomputed(block, x, **own, **context)
                 else:
                     x = block(x, **own, **context)
+        assert isinstance(x, Tensor)
         return x
 
     def compiled(self) -> "Transformer":

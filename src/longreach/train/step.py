@@ -124,16 +124,20 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         bf16 = torch.autocast(self.device_type, torch.bfloat16) if self.bf16 else nullcontext()
         for rows in self._parts(len(ids)):
+
+            def of_part(tensor: Tensor, rows: slice | Tensor = rows) -> Tensor:
+                return tensor[rows]
+
             with bf16:
                 losses = self.loss(
-                    sample.map(lambda tensor, rows=rows: tensor[rows]),
+                    sample.map(of_part),
                     ids[rows],
                     self.objective,
                     Draws(batch.draws.key[rows]),
                     progress=self.number / self.steps,
                     most=most,
                     depends_on=None if depends_on is None else depends_on[rows],
-                    places=places.map(lambda tensor, rows=rows: tensor[rows]),
+                    places=places.map(of_part),
                 )
             mean = torch.stack(losses).view(3, self.models, -1).sum(2) / counts
             # ranks take the mean of their gradients, and what is wanted is the sum

@@ -78,20 +78,20 @@ def run_fused(
     """All layers and the norm that follows, in the precision of the result; of the last, states at some places may be
     all that is wanted.  `cast_beside` gives the casts."""
     layers = cast(list[Block], list(blocks))
-    by_token = isinstance(x, Entries)
-    shape = (x.number if by_token else x).shape[:2]
-    stream = _Stream((x.table if by_token else x).flatten(0, 1).contiguous())
+    begin, shape = (x.table, x.number.shape) if isinstance(x, Entries) else (x, x.shape[:2])
+    stream = _Stream(begin.flatten(0, 1).contiguous())
     linears = [_linears(block) for block in layers]
     biases = torch._foreach_add([out.bias for _, out, _, _ in linears], [down.bias for *_, down in linears])
-    for number, (block, casts) in enumerate(zip(layers, casts(), strict=True)):
+    for number, (block, cast_weights) in enumerate(zip(layers, casts(), strict=True)):
         wanted = at if number == len(layers) - 1 else None
         told = {"layer": number, **context}
-        if by_token and number == 0:
-            stream = _Stream(*_first_layer(block, casts, x, stream, wanted, told), biases[number])
+        if isinstance(x, Entries) and number == 0:
+            parts = _first_layer(block, cast_weights, x, stream, wanted, told)
         else:
-            stream = _Stream(*_layer(block, casts, shape, stream, wanted, told), biases[number])
+            parts = _layer(block, cast_weights, shape, stream, wanted, told)
+        stream = _Stream(*parts, biases[number])
     _, normed = add_and_norm(*stream, (norm,), result)
-    return normed.unflatten(0, (shape[0], -1))
+    return normed.view(shape[0], -1, normed.shape[1])
 
 
 def _layer(
@@ -116,7 +116,7 @@ def _first_layer(
     models = len(read.table)
 
     def for_all(of_vocabulary: Tensor, number: Tensor) -> Tensor:
-        return look_up(of_vocabulary.unflatten(0, (models, -1)), number)
+        return look_up(of_vocabulary.view(models, -1, of_vocabulary.shape[1]), number)
 
     shape = read.number.shape
     table, normed1, normed2 = add_and_norm(*vocabulary, (block.norm1, block.norm2), casts.qkv.dtype)

@@ -1,0 +1,28 @@
+"""Run by test_by_token.py in a process of its own, for shape checks cannot be compiled: prints how far gradients of
+compiled layers that begin with the vocabulary are from those of plain layers that begin with every token."""
+
+import json
+import sys
+
+import torch
+
+from longreach.api import Copy, Sequential, TransformerConfig, build_model
+from longreach.model import stack_models, transformer
+from longreach.objective import answer_loss
+from longreach.seeding import stream
+
+errors = {}
+for models in (1, 2):
+    task, numbers = Copy(), torch.arange(6 * models)
+    sample = task.sample(torch.full_like(numbers, 9), stream(0, "compiled", numbers), 9)
+    ids = Sequential().evaluation_ids(task, sample)
+    config = TransformerConfig(layers=2, width=32, heads=2)
+    members = [build_model(config, len(task.vocabulary), seed) for seed in range(models)]
+    model = members[0] if models == 1 else stack_models(members)
+    found = []
+    for one in (model, model.compiled()):
+        transformer.pays = lambda *_, by_token=one is not model: by_token
+        loss = answer_loss(one, sample, ids).token.sum()
+        found.append(torch.autograd.grad(loss, list(model.parameters())))
+    errors[models] = max(float((a - b).abs().max() / a.abs().max()) for a, b in zip(*found, strict=True))
+json.dump(errors, sys.stdout)
