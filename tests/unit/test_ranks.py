@@ -79,7 +79,9 @@ SPOILT = replace(PLAIN, train=replace(PLAIN.train, optimizer=OptimizerConfig(lr=
 
 def torchrun(*arguments, timeout=90):
     """Two processes; a deadlock fails instead of lasting."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    # where one process is gone, torchrun ends the other: not before that had time to say so
+    command = [*run, "--monitor-interval", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
     running = subprocess.Popen([*map(str, command)], stdout=pipe, stderr=pipe, text=True, env=environment)

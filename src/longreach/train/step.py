@@ -119,6 +119,7 @@ class Stepper:
         sample, ids = batch.sample, batch.ids
         depends_on = None if self.model.dependency_head is None else self.data.depends_on(sample)
         most = self.data.most_answer_tokens
+        # ranks take the mean of their gradients, and what is wanted is the sum
         weights = self.weights[:, None] * self.ranks.count
         means = torch.zeros(3, self.models, device=ids.device)
         self.optimizer.zero_grad(set_to_none=True)
@@ -140,7 +141,6 @@ class Stepper:
                     places=places.map(of_part),
                 )
             mean = torch.stack(losses).view(3, self.models, -1).sum(2) / counts
-            # ranks take the mean of their gradients, and what is wanted is the sum
             (mean * weights).sum().backward()  # type: ignore[no-untyped-call]
             means += mean.detach()
         parameters = list(self.model.parameters())
