@@ -8,17 +8,18 @@ import sys
 import torch
 
 from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, Softmax, TransformerConfig, build_model
-from longreach.model import stack_models
+from longreach.model import stack_models, transformer
 from longreach.objective import answer_loss
 from longreach.seeding import stream
 
 
-def errors(attention, length, models, batch):
+def errors(attention, length, models, width, by_token):
+    transformer.pays = lambda *_: by_token
     task = Copy()
-    numbers = torch.arange(batch * models, device="cuda")
+    numbers = torch.arange(128 * models, device="cuda")
     sample = task.sample(torch.full_like(numbers, length), stream(0, "check", numbers), length)
     ids = Sequential().evaluation_ids(task, sample)
-    config = TransformerConfig(layers=3, width=128, heads=4, attention=attention)
+    config = TransformerConfig(layers=3, width=width, heads=width // 32, attention=attention)
     members = [build_model(config, len(task.vocabulary), seed, device="cuda") for seed in range(models)]
     model = members[0] if models == 1 else stack_models(members)
     found = {}
@@ -36,6 +37,6 @@ def errors(attention, length, models, batch):
 
 
 lengths = (20, 100)  # for the short kernel, and the one that turns
-# of 128 samples every model has whole tiles; a single one is less than the vocabulary asks for
-cases = itertools.product((Softmax(), ScaledSoftmaxConfig()), lengths, (1, 3), (1, 4, 128))
+widths = (128, 96)  # of whole tiles, and not
+cases = itertools.product((Softmax(), ScaledSoftmaxConfig()), lengths, (1, 3), widths, (False, True))
 json.dump({str(case): errors(*case) for case in cases}, sys.stdout)

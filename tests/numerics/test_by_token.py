@@ -83,11 +83,29 @@ def test_compiled_layers_do_it_too():
     assert max(errors.values()) < 1e-5
 
 
+def test_in_half_precision_sums_are_exact_too(monkeypatch):
+    model, (sample, ids) = new(TransformerConfig(**SMALL)).float(), drawn(256)
+    found = {}
+    for way, by_token in (("exact", False), ("by token", True), ("every token", False)):
+        monkeypatch.setattr(transformer, "pays", lambda *_, by_token=by_token: by_token)
+        with torch.autocast("cpu", torch.bfloat16, enabled=way != "exact"):
+            loss = answer_loss(model, sample, ids).token.sum()
+        found[way] = torch.autograd.grad(loss, model.blocks[0].attention.qkv.weight)[0]
+    errors = {way: float((found[way] - found["exact"]).norm()) for way in ("by token", "every token")}
+    assert errors["by token"] < 1.5 * errors["every token"]
+
+
 def test_it_is_done_where_tokens_are_many_and_alike():
     model, (sample, _) = new(TransformerConfig(**SMALL)), drawn(6)
     entries = len(TASK.vocabulary)
     assert pays(torch.zeros(2, entries, dtype=torch.long), model.embed)
     assert not pays(torch.zeros(1, 2 * entries - 1, dtype=torch.long), model.embed)
+    large, reads = nn.Embedding(1000, 4), torch.zeros(2, 1000, dtype=torch.long)
+    assert pays(reads, large)
+    with torch.autocast("cpu", torch.bfloat16):  # sums would be rounded again and again
+        assert not pays(reads, large)
+        with torch.no_grad():
+            assert pays(reads, large)
     many = sample.tokens.repeat(4, 1)
     assert model._starts_by_token(many, None)
     assert not model._starts_by_token(many, model.new_cache(len(many), 50))
@@ -98,7 +116,7 @@ def test_it_is_done_where_tokens_are_many_and_alike():
 
 
 @pytest.mark.parametrize("part", ["embed", "norm1", "feed_forward.up", "attention.qkv", "block", "attention"])
-def test_whoever_watches_or_replaces_a_part_sees_every_token(part):
+def test_whoever_watches_or_replaces_a_part_sees_every_token(part, monkeypatch):
     model = new(TransformerConfig(**SMALL))
     block = model.blocks[0]
     watched = {"embed": model.embed, "block": block}.get(part) or block.get_submodule(part)
@@ -108,5 +126,27 @@ def test_whoever_watches_or_replaces_a_part_sees_every_token(part):
     assert suits(model.embed, block)
     with block.attention.mix.register_forward_hook(lambda *_: None):  # is asked as ever
         assert suits(model.embed, block)
+    with monkeypatch.context() as replaced:
+        replaced.setattr(watched, "forward", lambda *_, **__: None)
+        assert not suits(model.embed, block)
+    assert suits(model.embed, block)
     block.feed_forward.up = nn.Sequential(block.feed_forward.up, nn.Dropout(0.5))  # tells equal tokens apart
     assert not suits(model.embed, block)
+
+
+def test_an_embedding_of_another_kind_is_asked_for_every_token():
+    model, (sample, ids) = new(TransformerConfig(**SMALL)), drawn(6)
+    states = model(sample.tokens, ids)
+    model.embed = nn.Sequential(model.embed)
+    torch.testing.assert_close(model(sample.tokens, ids), states)
+
+
+def test_a_mix_of_a_subclass_is_used():
+    class Silent(transformer.Transformer):
+        def mix(self, embedded, *others):
+            return torch.zeros_like(embedded)
+
+    model, (sample, ids) = new(TransformerConfig(**SMALL)), drawn(6)
+    model.__class__ = Silent
+    states = model(sample.tokens, ids)
+    torch.testing.assert_close(states, model.norm.bias.expand_as(states))

@@ -28,7 +28,8 @@ class Attention(nn.Module):
     @property
     def reads_states(self) -> bool:
         """Whether queries are rescaled, for which states are needed."""
-        return type(self).growth is not Attention.growth or type(self).rescale is not Attention.rescale
+        ours = (Attention.growth, Attention.rescale)
+        return tuple(getattr(method, "__func__", None) for method in (self.growth, self.rescale)) != ours
 
     def growth(
         self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"] | None

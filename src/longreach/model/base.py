@@ -132,6 +132,8 @@ class Model(nn.Module):
         `keep[row, i, j]` says whether token i may look at token j, on top of causality.  A token always sees itself,
         whatever `keep` says, so that none is left without a key.  Only the presence of keys changes: IDs stay, and so
         does the n by whose logarithm scores may grow, which counts hidden keys too.
+
+        Under autocast states may be in half precision, where no head looks back at them.
         """
         if cache is not None and keep is not None:
             raise BadInput("keep hides keys of tokens read at once: it does not go with a cache")
@@ -170,8 +172,9 @@ class Model(nn.Module):
         self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], past: Past | None = None
     ) -> Float[Tensor, "b a v"]:
         """Scores of the next token, for states that have read so many tokens; a copy head needs the past."""
-        if not torch.is_autocast_enabled(hidden.device.type):  # within it, states may have been in half precision
-            hidden = hidden.to(self.embed.weight.dtype)
+        exact = self.embed.weight.dtype
+        if hidden.dtype != exact and not torch.is_autocast_enabled(hidden.device.type):  # as it was for the states
+            hidden = hidden.to(exact)
         scores = times_transposed(hidden, self.embed.weight) if self.head is None else self.head(hidden)
         if self.copy_head is not None:
             assert past is not None

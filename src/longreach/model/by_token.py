@@ -21,12 +21,13 @@ _TOKENS_PER_ENTRY = 2
 
 
 def pays(tokens: Int[Tensor, "b t"], embed: nn.Embedding) -> bool:
-    """Whether the batch has more tokens than the vocabulary entries, and their gradients are added up quickly."""
-    slow = tokens.is_cuda and torch.is_grad_enabled() and not is_small(tokens, embed.weight)
-    return tokens.numel() >= _TOKENS_PER_ENTRY * embed.weight.shape[:-1].numel() and not slow
+    """Whether the batch has enough tokens, and their gradients are added up quickly and exactly."""
+    by_product = tokens.is_cuda or torch.is_autocast_enabled(tokens.device.type)
+    bad = by_product and torch.is_grad_enabled() and not is_small(tokens, embed.weight)
+    return tokens.numel() >= _TOKENS_PER_ENTRY * embed.weight.shape[:-1].numel() and not bad
 
 
-def suits(embed: nn.Embedding, block: nn.Module) -> bool:
+def suits(embed: nn.Module, block: nn.Module) -> bool:
     """Whether nothing in the first layer but attention can tell equal tokens apart, and nobody watches."""
     if type(block) is not Block:
         return False

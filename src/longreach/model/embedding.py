@@ -41,7 +41,8 @@ def is_small(index: Int[Tensor, "b *n"], table: Float[Tensor, "*m v w"]) -> bool
 
 def look_up(index: Int[Tensor, "b *n"], table: Float[Tensor, "*m v w"]) -> Float[Tensor, "b *n w"]:
     """Rows of a table, or of all stacked models' tables one below the other."""
-    slow = index.is_cuda or torch.compiler.is_compiling()
+    # in half precision a CPU would round every sum that it adds to
+    slow = index.is_cuda or torch.compiler.is_compiling() or table.dtype in (torch.bfloat16, torch.float16)
     if slow and is_small(index, table) and torch.is_grad_enabled():
         found: Tensor = _LookUp.apply(index, table)  # type: ignore[no-untyped-call]
         return found

@@ -12,10 +12,10 @@ def is_plain(part: nn.Module, *kinds: type[nn.Module]) -> bool:
 
 
 def is_watched(*modules: nn.Module) -> bool:
-    """By a hook of one of the modules themselves."""
+    """By a hook of one of the modules themselves, or by something put in place of its forward pass."""
     return bool(_has_any_global_hook()) or any(_has_hook(module) for module in modules)  # type: ignore[no-untyped-call]
 
 
 def _has_hook(module: nn.Module) -> bool:
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks)
+    return any(hooks) or "forward" in vars(module)

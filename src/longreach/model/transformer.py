@@ -97,6 +97,8 @@ class Transformer(Model):
         return self.run_layers(self._place(embedded, ids), at, self._context(ids, cache, slots, keep))
 
     def read(self, tokens: Int[Tensor, "b t"], *others: Any) -> Float[Tensor, "b _ w"]:
+        if type(self).mix is not Transformer.mix:  # a subclass's own
+            return super().read(tokens, *others)
         ids, cache, slots, at, keep = others
         by_token = self._starts_by_token(tokens, cache)
         x = self.embed.read(tokens) if by_token else self._place(self.embed(tokens), ids)
@@ -151,16 +153,16 @@ class Transformer(Model):
         """Whether the first layer is computed for the vocabulary instead of every token, as far as it can be."""
         whole = cache is None and not self.recompute and not self.config.inject
         alike = whole and not self.encoding.reaches_embeddings
-        return alike and pays(tokens, self.embed) and suits(self.embed, self.blocks[0])
+        return alike and suits(self.embed, self.blocks[0]) and pays(tokens, self.embed)
 
-    def _fuses(self, x: Tensor, cache: Cache | None) -> bool:
+    def _fuses(self, tokens: Tensor, cache: Cache | None) -> bool:
         """Whether the layers are computed in half precision on a GPU and may be by what is written for just that.
         Gradients in fp16 would need scaling, which nobody does here; and where bits must repeat, the plain way is the
         one that was seen to."""
         whole = cache is None and not self.recompute and self.config.loops == 1
         if torch.are_deterministic_algorithms_enabled():
             return False
-        if not (self.may_fuse and whole and HAS_TRITON and x.is_cuda and torch.is_autocast_enabled("cuda")):
+        if not (self.may_fuse and whole and HAS_TRITON and tokens.is_cuda and torch.is_autocast_enabled("cuda")):
             return False
         from longreach.model.fused import fits  # needs Triton
 

@@ -23,7 +23,7 @@ _WARM_UP = 3
 
 
 class _Ready(NamedTuple):
-    """A batch and what follows from it alone."""
+    """A batch, and what of its losses follows from it alone."""
 
     batch: Batch
     places: Places

@@ -21,16 +21,18 @@ from longreach.model.fused.gelu import gelu_with_slope
 from longreach.model.fused.groups import sum_groups
 
 _ROWS, _COLUMNS, _DEPTH = 128, 128, 64
-"""Of a tile, and how much of what is summed over it reads at a time: fastest on an H200, with the two below, of 60."""
+"""Of a tile, and how much of what is summed over it reads at a time.  Of sixty combinations with the two below, none
+made a training step on an H200 faster."""
 _WARPS, _STAGES = 4, 3
 _PROGRAMS_PER_MULTIPROCESSOR = 2
 
 
 def fits(x: Tensor, weight: Tensor) -> bool:
-    """For rows x of one model or of several stacked ones, whose tiles must not mix, and any weight of a hidden net."""
-    models = 1 if weight.dim() == 2 else len(weight)
+    """For rows x and a weight of a hidden net.  Of stacked models no tile may touch two: what is padding for one would
+    be the other's numbers, which may be infinite."""
     aligned = all(size * x.element_size() % 16 == 0 for size in (x.shape[1], *weight.shape[-2:]))
-    return aligned and (models == 1 or len(x) // models % _ROWS == 0) and _can_launch(x.device, x.dtype)
+    apart = weight.dim() == 2 or (len(x) // len(weight) % _ROWS == 0 and x.shape[1] % _DEPTH == 0)
+    return aligned and apart and _can_launch(x.device, x.dtype)
 
 
 @cache

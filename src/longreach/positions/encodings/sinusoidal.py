@@ -52,4 +52,4 @@ class Sinusoidal(Encoding):
 def geometric(dim: int, base: float, device: torch.device) -> Float[Tensor, "half"]:
     """Frequencies base**(-2i/dim)."""
     half = (dim + 1) // 2
-    return torch.logspace(0, -2 * (half - 1) / dim, half, base=base, dtype=torch.float64, device=device)
+    return torch.logspace(0, -2 * (half - 1) / max(1, dim), half, base=base, dtype=torch.float64, device=device)
