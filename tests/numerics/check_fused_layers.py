@@ -9,7 +9,7 @@ import torch
 from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, TransformerConfig, build_model
 from longreach.model import block, fused, stack_models, transformer
 from longreach.model.block import SelfAttention
-from longreach.model.fused import cast_beside, fits, gelu_products, run_fused
+from longreach.model.fused import fits, gelu_products, run_fused
 from longreach.model.fused.gelu import gelu_and_slopes, gelu_backward
 from longreach.model.fused.look_up import look_up
 from longreach.model.fused.norm import add_and_norm
@@ -133,8 +133,7 @@ def model_errors(config, dtype, models=1, kernel="none", by_token=False):
     choose, results = Transformer._fuses, []
     for fuses in (True, False):
         Transformer._fuses = lambda *_, fuses=fuses: fuses
-        fused.cast_beside = lambda blocks, _: cast_beside(blocks, dtype)
-        fused.run_fused = lambda *args: run_fused(*args[:-1], torch.float32)
+        fused.run_fused = lambda *args: run_fused(*args[:-2], dtype, torch.float32)
         transformer.pays = lambda *_, fuses=fuses: fuses and by_token
         SelfAttention.fits_one_kernel = lambda *_, fuses=fuses: fuses and kernel == "short"
         block._may_launch = lambda *_, fuses=fuses: fuses and kernel == "turning"

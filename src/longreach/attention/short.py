@@ -246,7 +246,9 @@ def _sizes(qkv: Tensor, cos: Tensor | None, growth: Tensor | None, heads: int) -
         "growth_stride": 0 if growth is None or len(growth) == 1 else growth.stride(0),
         "HALF": size // 2,
         "BLOCK": block,
-        "HEADS": 1,  # two or eight one after the other, with shared angles, were not faster
+        # two or eight one after the other, with shared angles, were not faster; without a loop at all both kernels
+        # were slower, for Triton copies ahead of time in loops only
+        "HEADS": 1,
         "TURNS": cos is not None,
         "GROWS": growth is not None,
         # in fp32 products are exact: which key is ahead must not hang on the last bits of tf32

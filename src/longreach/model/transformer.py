@@ -102,17 +102,16 @@ class Transformer(Model):
         ids, cache, slots, at, keep = others
         by_token = self._starts_by_token(tokens, cache)
         x = self.embed.read(tokens) if by_token else self._place(self.embed(tokens), ids)
+        context = self._context(ids, cache, slots, keep)
         if not self._fuses(tokens, cache):
-            normed: Tensor = self.norm(self.run_layers(x, at, self._context(ids, cache, slots, keep)))
+            normed: Tensor = self.norm(self.run_layers(x, at, context))
             return normed
-        from longreach.model.fused import cast_beside, run_fused  # needs Triton
+        from longreach.model.fused import run_fused  # needs Triton
 
         half = torch.get_autocast_dtype("cuda")
-        casts = cast_beside(self.blocks, half)
-        context = self._context(ids, cache, slots, keep)
         # the head would round states anyway, and nothing else reads them
         result = self.embed.weight.dtype if self.looks_back else half
-        return run_fused(self.blocks, self.norm, x, at, context, casts, result)
+        return run_fused(self.blocks, self.norm, x, at, context, half, result)
 
     def _place(self, embedded: Float[Tensor, "b t w"], ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t w"]:
         """Embeddings with what the encoding adds to them."""

@@ -5,14 +5,12 @@ take as long as the products.  Here each of them happens where the numbers are a
 reference that all of this is tested against, on a CPU through Triton's interpreter.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from longreach.kernels import beside
 from longreach.model.block import Block, FeedForward, SelfAttention
 from longreach.model.embedding import Entries
 from longreach.model.fused.branches import branches, project, with_bias_gradient
@@ -72,23 +70,23 @@ def run_fused(
     x: Float[Tensor, "b t w"] | Entries,
     at: Int[Tensor, "b a"] | None,
     context: dict[str, Any],
-    casts: Callable[[], list[_Casts]],
+    dtype: torch.dtype,
     result: torch.dtype,
 ) -> Float[Tensor, "b _ w"]:
-    """All layers and the norm that follows, in the precision of the result; of the last, states at some places may be
-    all that is wanted.  `cast_beside` gives the casts."""
+    """All layers and the norm that follows; of the last, states at some places may be all that is wanted.  Products are
+    in one precision, and the result is in another."""
     layers = cast(list[Block], list(blocks))
     begin, shape = (x.table, x.number.shape) if isinstance(x, Entries) else (x, x.shape[:2])
     stream = _Stream(begin.flatten(0, 1).contiguous())
     linears = [_linears(block) for block in layers]
     biases = torch._foreach_add([out.bias for _, out, _, _ in linears], [down.bias for *_, down in linears])
-    for number, (block, cast_weights) in enumerate(zip(layers, casts(), strict=True)):
+    for number, (block, casts) in enumerate(zip(layers, _cast(linears, dtype), strict=True)):
         wanted = at if number == len(layers) - 1 else None
         told = {"layer": number, **context}
         if isinstance(x, Entries) and number == 0:
-            parts = _first_layer(block, cast_weights, x, stream, wanted, told)
+            parts = _first_layer(block, casts, x, stream, wanted, told)
         else:
-            parts = _layer(block, cast_weights, shape, stream, wanted, told)
+            parts = _layer(block, casts, shape, stream, wanted, told)
         stream = _Stream(*parts, biases[number])
     _, normed = add_and_norm(*stream, (norm,), result)
     return normed.view(shape[0], -1, normed.shape[1])
@@ -137,19 +135,12 @@ def _choose(at: Int[Tensor, "b a"], shape: torch.Size) -> Choice:
 
 
 @torch.no_grad()
-def cast_beside(blocks: nn.ModuleList, dtype: torch.dtype) -> Callable[[], list[_Casts]]:
-    """All weights in the precision of products, in few launches, beside whatever is launched until the casts are asked
-    for."""
+def _cast(linears: list[tuple[nn.Linear, ...]], dtype: torch.dtype) -> list[_Casts]:
+    """All weights in few launches."""
     weights: list[Tensor] = []
-    for block in cast(list[Block], list(blocks)):
-        qkv, out, up, down = _linears(block)
+    for qkv, out, up, down in linears:
         weights += [qkv.weight, qkv.bias, out.weight, up.weight, down.weight]
     casts = [torch.empty_like(weight, dtype=dtype) for weight in weights]
-    wait = beside(weights[0].device, lambda: torch._foreach_copy_(casts, weights))
+    torch._foreach_copy_(casts, weights)
     size = len(_Casts._fields)
-
-    def finished() -> list[_Casts]:
-        wait()
-        return [_Casts(*casts[start : start + size]) for start in range(0, len(casts), size)]
-
-    return finished
+    return [_Casts(*casts[start : start + size]) for start in range(0, len(casts), size)]
