@@ -229,7 +229,7 @@ class _ByHand:
 
     def replay(self):
         following = self.step._ready(self.step.number + 1)
-        self.step.result = self.step._compute(self.step.ready)
+        self.step.result = self.step._follow(self.step._differentiate(self.step.ready))
         self.step._prepare(following)
 
 

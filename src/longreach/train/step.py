@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.kernels import HAS_TRITON
 from longreach.model import Model
 from longreach.objective import ObjectiveConfig, Places, id_targets, token_places, token_targets
 from longreach.ranks import ALONE, Ranks
@@ -17,6 +18,9 @@ from longreach.train.loss import WholeLoss
 from longreach.train.optimizer import OptimizerConfig, clip_each, learning_rate, take_shares
 from longreach.train.stacked_stream import StackedStream
 from longreach.train.stream import Batch, TrainingStream
+
+if TYPE_CHECKING:
+    from longreach.train.update import Update
 
 _WARM_UP = 3
 """Steps before recording, in which libraries choose kernels and allocate what they keep."""
@@ -72,6 +76,8 @@ class Stepper:
         self.steps, self.accumulate, self.bf16 = steps, accumulate, bf16
         self.device_type = torch.device(data.device).type
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.update: Update | None = None
+        """Takes the place of the optimizer in a recorded step."""
         self.prepared: int | None = None
         """The step whose batch lies ready."""
         self.weights = torch.tensor([1.0, objective.id_weight, objective.dependency_weight], device=data.device)
@@ -99,7 +105,7 @@ class Stepper:
             return self.result.clone()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        return self._compute(self._ready(self.number))
+        return self._follow(self._differentiate(self._ready(self.number)))
 
     def _ready(self, number: Tensor) -> _Ready:
         """The batch of a step."""
@@ -111,7 +117,8 @@ class Stepper:
         places = token_places(batch.sample, self.data.most_answer_tokens)
         return _Ready(batch, places, torch.stack([tokens, positions, tokens]))
 
-    def _compute(self, ready: _Ready) -> Tensor:
+    def _differentiate(self, ready: _Ready) -> Float[Tensor, "3 models"]:
+        """Makes gradients; the losses."""
         batch, places, counts = ready
         if self.ranks.count > 1:
             own = lambda tensor: tensor[self.ranks.rows(len(tensor))]  # noqa: E731
@@ -143,13 +150,21 @@ class Stepper:
             mean = torch.stack(losses).view(3, self.models, -1).sum(2) / counts
             (mean * weights).sum().backward()  # type: ignore[no-untyped-call]
             means += mean.detach()
+        return means
+
+    def _follow(self, means: Float[Tensor, "3 models"]) -> Float[Tensor, "models 4"]:
+        """Takes the step that gradients point to; the losses and norms."""
+        norms = self.update() if self.update is not None else self._follow_by_torch()
+        return torch.cat([self.ranks.add(means), norms[None]]).T
+
+    def _follow_by_torch(self) -> Float[Tensor, "models"]:
         parameters = list(self.model.parameters())
         norms = clip_each(parameters, self.optimizer_config.clip or math.inf, self.models)
         before = None if self.shares is None else [parameter.detach().clone() for parameter in parameters]
         self.optimizer.step()
         if self.shares is not None and before is not None:
             take_shares(parameters, before, self.shares)
-        return torch.cat([self.ranks.add(means), norms[None]]).T
+        return norms
 
     def _sums(self, by_row: Tensor) -> Tensor:
         """Over the rows of each model."""
@@ -173,7 +188,10 @@ class Stepper:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
-                self._compute(self._ready(self.number))
+                self._follow(self._differentiate(self._ready(self.number)))
+            self.update = self._find_update()
+            if self.update is not None:
+                self.update()
         torch.cuda.current_stream().wait_stream(side)
         with torch.no_grad():
             for parameter, value in zip(self.model.parameters(), before, strict=True):
@@ -186,13 +204,28 @@ class Stepper:
         self.ready = self._ready(self.number).map(lambda tensor: tensor.clone(memory_format=whole))
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            begun = torch.cuda.current_stream().record_event()
-            self.result = self._compute(self.ready)  # first: what is recorded first is launched first
+            main = torch.cuda.current_stream()
+            number = self.number + 1
+            begun = main.record_event()
+            means = self._differentiate(self.ready)  # first: what is recorded first is launched first
             side.wait_event(begun)
             with torch.cuda.stream(side):
-                following = self._ready(self.number + 1).map(lambda tensor: tensor.contiguous())
-            torch.cuda.current_stream().wait_stream(side)
-            self._prepare(following)
+                following = self._ready(number).map(lambda tensor: tensor.contiguous())
+                side.wait_stream(main)  # nobody reads the batch any more
+                self._prepare(following)
+            self.result = self._follow(means)
+            main.wait_stream(side)
+        if self.update is not None:
+            self.update.find_gradients()
+
+    def _find_update(self) -> "Update | None":
+        if not HAS_TRITON:
+            return None
+        from longreach.train.update import Update, fits
+
+        shares = torch.ones(self.models, device=self.number.device) if self.shares is None else self.shares
+        most = self.optimizer_config.clip or math.inf
+        return Update(self.optimizer, most, self.rate, shares) if fits(self.optimizer) else None
 
     def _prepare(self, ready: _Ready) -> None:
         """Put a batch where the recorded step looks for it."""

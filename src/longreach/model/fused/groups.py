@@ -17,8 +17,8 @@ from torch import Tensor
 from longreach.kernels import multiprocessors, on_its_device
 
 _ROWS, _COLUMNS = 16, 128
-_MOST, _NARROW = 256, 32
-"""Groups that one program sums up, and their columns."""
+_GROUPS, _NARROW = 256, 16
+"""That one program sums up at once, and their columns: many small programs, each of which waits for memory once."""
 PROGRAMS_PER_MULTIPROCESSOR = 8
 """Enough to keep memory busy, and few enough that the rest of the sum is quick."""
 
@@ -59,15 +59,11 @@ class Groups:
 
 
 @triton.jit
-def _sum_groups(sums, total, groups, width, MOST: tl.constexpr, GROUPS: tl.constexpr, COLUMNS: tl.constexpr):
-    """MOST of them into one, some at a time."""
+def _sum_groups(sums, total, groups, width, GROUPS: tl.constexpr, COLUMNS: tl.constexpr):
     column, part = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1)
-    model = tl.program_id(2).to(tl.int64)
-    found = tl.zeros((GROUPS, COLUMNS), tl.float32)
-    for start in range(part * MOST, tl.minimum(groups, (part + 1) * MOST), GROUPS):
-        group = start + tl.arange(0, GROUPS)
-        inside = (group < groups)[:, None] & (column < width)[None, :]
-        found += tl.load(sums + (model * groups + group)[:, None] * width + column[None, :], mask=inside, other=0.0)
+    group, model = part * GROUPS + tl.arange(0, GROUPS), tl.program_id(2).to(tl.int64)
+    inside = (group < groups)[:, None] & (column < width)[None, :]
+    found = tl.load(sums + (model * groups + group)[:, None] * width + column[None, :], mask=inside, other=0.0)
     place = (model * tl.num_programs(1) + part) * width + column
     tl.store(total + place, tl.sum(found, 0), mask=column < width)
 
@@ -77,11 +73,12 @@ def sum_groups(sums: Tensor) -> Tensor:
     models, groups, *shape = sums.shape
     width = math.prod(shape)
     while groups > 1:
-        parts = triton.cdiv(groups, _MOST)
+        block = min(_GROUPS, triton.next_power_of_2(groups))
+        parts = triton.cdiv(groups, block)
         total = sums.new_empty(models, parts, *shape)
         with on_its_device(sums):
             _sum_groups[(triton.cdiv(width, _NARROW), parts, models)](
-                sums, total, groups, width, MOST=_MOST, GROUPS=64, COLUMNS=_NARROW
+                sums, total, groups, width, GROUPS=block, COLUMNS=_NARROW
             )
         sums, groups = total, parts
     return sums[:, 0]
