@@ -5,19 +5,16 @@ import json
 import sys
 
 import torch
+from by_kernels import by_kernels, by_plain_layers, small_model
 
-from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, TransformerConfig, build_model
-from longreach.model import block, fused, stack_models, transformer
-from longreach.model.block import SelfAttention
-from longreach.model.fused import fits, gelu_products, run_fused
+from longreach.api import ScaledSoftmaxConfig, TransformerConfig
+from longreach.model.fused import fits, gelu_products
 from longreach.model.fused.gelu import gelu_and_slopes, gelu_backward
 from longreach.model.fused.look_up import look_up
 from longreach.model.fused.norm import add_and_norm
 from longreach.model.fused.rotary import turn_apart
-from longreach.model.transformer import Transformer
 from longreach.objective import answer_loss
 from longreach.positions.encodings import rotate
-from longreach.seeding import stream
 
 _generator = torch.Generator().manual_seed(0)
 
@@ -81,23 +78,26 @@ def norm_errors(rows, width, adds, count):
     norms = [torch.nn.LayerNorm(width, dtype=torch.float64) for _ in range(count)]
     for norm in norms:
         norm.weight.data, norm.bias.data = draw(width), draw(width)
-    x, added, bias = 2 + draw(rows, width), draw(rows, width) if adds else None, draw(width) if adds else None
+    x, added, biases = 2 + draw(rows, width), *([draw(rows, width), draw(2, width)] if adds else [None, None])
     towards = [draw(rows, width) for _ in range(1 + count)]
 
     def run(compute, dtype):
         copies = [norm.to(dtype) for norm in norms]
-        inputs = [tensor.to(dtype).detach().requires_grad_() for tensor in (x, added, bias) if tensor is not None]
+        inputs = [tensor.to(dtype).detach().requires_grad_() for tensor in (x, added, biases) if tensor is not None]
         parameters = [parameter for norm in copies for parameter in norm.parameters()]
         out = compute(*(inputs if adds else [inputs[0], None, None]), copies)
         wanted = [part.to(dtype) for part in towards]
         return [part.detach().double() for part in (*out, *torch.autograd.grad(out, inputs + parameters, wanted))]
 
-    def plain(x, added, bias, norms):
-        total = x + added + bias if adds else x * 1
+    def plain(x, added, biases, norms):
+        total = x + added + biases.sum(0) if adds else x * 1
         return total, *(norm(total) for norm in norms)
 
+    def ours(x, added, biases, norms):
+        return add_and_norm(x, added, tuple(biases) if adds else None, norms, torch.float32)
+
     wanted = run(plain, torch.float64)
-    return apart(run(lambda *inputs: add_and_norm(*inputs, torch.float32), torch.float32), wanted)
+    return apart(run(ours, torch.float32), wanted)
 
 
 def turn_errors(tokens, size, heads):
@@ -120,30 +120,20 @@ def turn_errors(tokens, size, heads):
 def model_errors(config, dtype, models=1, kernel="none", by_token=False):
     """Of the loss and its gradients: fused layers beside plain ones in fp32.  The kernel is that of attention: for
     short sequences, the one that turns, or none.  By token: the first layer is that of the vocabulary."""
-    task = Copy()
-    numbers = torch.arange(3 * models)
-    sample = task.sample(torch.full_like(numbers, 7), stream(0, "check", numbers), 7)
-    ids = Sequential().evaluation_ids(task, sample)
-    members = [build_model(config, len(task.vocabulary), seed) for seed in range(models)]
-    model = members[0] if models == 1 else stack_models(members)
+    model, sample, ids = small_model(config, models)
     assert fits(model.blocks, model.norm)
     own = torch.Generator().manual_seed(0)
     for parameter in model.parameters():  # no bias and no norm as it begins
         parameter.data += 0.02 * torch.randn(parameter.shape, generator=own)
-    choose, results = Transformer._fuses, []
-    for fuses in (True, False):
-        Transformer._fuses = lambda *_, fuses=fuses: fuses
-        fused.run_fused = lambda *args: run_fused(*args[:-2], dtype, torch.float32)
-        transformer.pays = lambda *_, fuses=fuses: fuses and by_token
-        SelfAttention.fits_one_kernel = lambda *_, fuses=fuses: fuses and kernel == "short"
-        block._may_launch = lambda *_, fuses=fuses: fuses and kernel == "turning"
-        if dtype == torch.float16:  # never with gradients
-            with torch.no_grad():
-                results.append([model(sample.tokens[:, :-1], ids[:, :, :-1])])
-            continue
-        loss = answer_loss(model, sample, ids).token.sum()
-        results.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
-    Transformer._fuses = choose
+    results = []
+    for layers in (by_kernels(kernel, by_token, dtype), by_plain_layers()):
+        with layers:
+            if dtype == torch.float16:  # never with gradients
+                with torch.no_grad():
+                    results.append([model(sample.tokens[:, :-1], ids[:, :, :-1])])
+                continue
+            loss = answer_loss(model, sample, ids).token.sum()
+            results.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
     return apart(*results)
 
 

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.beside import SecondStream, Watch, beside_backward
 from longreach.kernels import HAS_TRITON
 from longreach.model import Model
 from longreach.objective import ObjectiveConfig, Places, id_targets, token_places, token_targets
@@ -78,6 +79,8 @@ class Stepper:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.update: Update | None = None
         """Takes the place of the optimizer in a recorded step."""
+        self.way: Watch | SecondStream | None = None
+        """How a recorded step makes gradients of weights."""
         self.prepared: int | None = None
         """The step whose batch lies ready."""
         self.weights = torch.tensor([1.0, objective.id_weight, objective.dependency_weight], device=data.device)
@@ -148,7 +151,8 @@ class Stepper:
                     places=places.map(of_part),
                 )
             mean = torch.stack(losses).view(3, self.models, -1).sum(2) / counts
-            (mean * weights).sum().backward()  # type: ignore[no-untyped-call]
+            with nullcontext() if self.way is None else beside_backward(self.way):
+                (mean * weights).sum().backward()  # type: ignore[no-untyped-call]
             means += mean.detach()
         return means
 
@@ -188,10 +192,12 @@ class Stepper:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
+                self.way = watch = Watch()
                 self._follow(self._differentiate(self._ready(self.number)))
             self.update = self._find_update()
             if self.update is not None:
                 self.update()
+            self.way = SecondStream() if watch.finds_nobody_waiting(self.model.parameters()) else None
         torch.cuda.current_stream().wait_stream(side)
         with torch.no_grad():
             for parameter, value in zip(self.model.parameters(), before, strict=True):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from longreach.beside import beside
 from longreach.model.fused import gelu_products
 from longreach.model.fused.gelu import gelu_and_slopes, gelu_backward
 from longreach.model.fused.groups import sum_rows
@@ -27,7 +28,7 @@ class _Project(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, cast = ctx.saved_tensors
         d_out = gradients[0].contiguous()
-        return backward(d_out, cast), weight_gradient(d_out, x, cast), None, None
+        return backward(d_out, cast), beside(weight_gradient, d_out, x, cast), None, None
 
 
 class _WithBiasGradient(torch.autograd.Function):
@@ -40,7 +41,8 @@ class _WithBiasGradient(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         d_out, width = gradients[0].contiguous(), ctx.bias[-1]
-        return d_out, sum_rows(d_out.view(-1, width), ctx.bias.numel() // width).view(ctx.bias)
+        d_bias = beside(sum_rows, d_out.view(-1, width), ctx.bias.numel() // width)
+        return d_out, d_bias.view(ctx.bias)
 
 
 class _Branches(torch.autograd.Function):
@@ -76,15 +78,12 @@ class _Branches(torch.autograd.Function):
         else:
             d_units, d_up_bias = gelu_backward(backward(d_added, cast_down), slopes, up_bias)
         alone = mixed is None
-        return (
-            None if alone else backward(d_added, cast_out),
-            backward(d_units, cast_up),
-            None if alone else weight_gradient(d_added, mixed, cast_out),
-            weight_gradient(d_units, normed, cast_up),
-            d_up_bias,
-            weight_gradient(d_added, hidden, cast_down),
-            *[None] * 3,
-        )
+        d_mixed, d_normed = None if alone else backward(d_added, cast_out), backward(d_units, cast_up)
+        # last: what others wait for is begun before
+        d_out = None if alone else beside(weight_gradient, d_added, mixed, cast_out)
+        d_up = beside(weight_gradient, d_units, normed, cast_up)
+        d_down = beside(weight_gradient, d_added, hidden, cast_down)
+        return d_mixed, d_normed, d_out, d_up, d_up_bias, d_down, *[None] * 3
 
 
 def project(x: Tensor, weight: Tensor, cast: Tensor, cast_bias: Tensor | None) -> Tensor:

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from longreach.beside import beside
 from longreach.kernels import on_its_device
 from longreach.model.fused.groups import Groups, sum_groups
 
@@ -81,4 +82,4 @@ def gelu_backward(d_after: Tensor, slopes: Tensor, bias: Tensor) -> tuple[Tensor
     groups = Groups(slopes, models=bias.numel() // slopes.shape[1])
     with on_its_device(slopes):
         _backward[groups.grid](d_after, slopes, d_units, groups.sums, *groups.sizes, **groups.block)
-    return d_units, sum_groups(groups.sums).view(bias.shape)
+    return d_units, beside(sum_groups, groups.sums).view(bias.shape)

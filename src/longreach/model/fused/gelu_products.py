@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from longreach.beside import beside
 from longreach.kernels import multiprocessors, on_its_device
 from longreach.model.fused.gelu import gelu_with_slope
 from longreach.model.fused.groups import sum_groups
@@ -152,7 +153,7 @@ def backward_of_product(d_out: Tensor, weight: Tensor, slopes: Tensor, bias: Ten
             depth,
             **_block(),
         )
-    return d_units, sum_groups(sums).view(bias.shape)
+    return d_units, beside(sum_groups, sums).view(bias.shape)
 
 
 def _block() -> dict[str, int]:

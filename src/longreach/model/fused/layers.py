@@ -61,7 +61,7 @@ class _Stream(NamedTuple):
 
     states: Tensor
     added: Tensor | None = None
-    bias: Tensor | None = None
+    biases: tuple[Tensor, Tensor] | None = None
 
 
 def run_fused(
@@ -79,7 +79,6 @@ def run_fused(
     begin, shape = (x.table, x.number.shape) if isinstance(x, Entries) else (x, x.shape[:2])
     stream = _Stream(begin.flatten(0, 1).contiguous())
     linears = [_linears(block) for block in layers]
-    biases = torch._foreach_add([out.bias for _, out, _, _ in linears], [down.bias for *_, down in linears])
     for number, (block, casts) in enumerate(zip(layers, _cast(linears, dtype), strict=True)):
         wanted = at if number == len(layers) - 1 else None
         told = {"layer": number, **context}
@@ -87,7 +86,8 @@ def run_fused(
             parts = _first_layer(block, casts, x, stream, wanted, told)
         else:
             parts = _layer(block, casts, shape, stream, wanted, told)
-        stream = _Stream(*parts, biases[number])
+        _, out, _, down = linears[number]
+        stream = _Stream(*parts, (out.bias, down.bias))
     _, normed = add_and_norm(*stream, (norm,), result)
     return normed.view(shape[0], -1, normed.shape[1])
 

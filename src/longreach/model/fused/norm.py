@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from longreach.beside import beside
 from longreach.kernels import on_its_device
 from longreach.model.fused.groups import count_groups, sum_groups
 
@@ -25,7 +26,8 @@ from longreach.model.fused.groups import count_groups, sum_groups
 def _forward(
     x,
     added,
-    added_bias,
+    added_bias1,
+    added_bias2,
     weight1,
     bias1,
     weight2,
@@ -51,7 +53,8 @@ def _forward(
     value = tl.load(x + place, mask=inside, other=0.0)
     if ADDS:
         value += tl.load(added + place, mask=inside, other=0.0).to(tl.float32)
-        value += tl.load(added_bias + weights, mask=real, other=0.0)[None, :]
+        value += tl.load(added_bias1 + weights, mask=real, other=0.0)[None, :]
+        value += tl.load(added_bias2 + weights, mask=real, other=0.0)[None, :]
         tl.store(total + place, value, mask=inside)
     centre = tl.sum(value, 1) / width
     off = tl.where(inside, value - centre[:, None], 0.0)
@@ -139,7 +142,8 @@ class _AddAndNorm(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         added: Tensor | None,
-        added_bias: Tensor | None,
+        bias1: Tensor | None,
+        bias2: Tensor | None,
         eps: float,
         dtype: torch.dtype,
         *weights: Tensor,
@@ -152,7 +156,8 @@ class _AddAndNorm(torch.autograd.Function):
             _forward[(triton.cdiv(rows, sizes["ROWS"]), models)](
                 x,
                 added,
-                added_bias,
+                bias1,
+                bias2,
                 *_pad(weights, 4),
                 total,
                 *_pad(normed, 2),
@@ -201,8 +206,15 @@ class _AddAndNorm(torch.autograd.Function):
                 TWO=len(d_normed) == 2,
                 **sizes,
             )
-        *of_norms, d_bias = (part.reshape(weights[0].shape) for part in sum_groups(sums).unbind(1))
-        return d_x, d_added, d_bias if adds else None, None, None, *of_norms[: 2 * len(weights)]
+        found = [part.view(weights[0].shape) for part in beside(_apart, sums, 2 * len(weights), adds)]
+        of_norms, of_biases = found[: 2 * len(weights)], found[2 * len(weights) :]
+        return d_x, d_added, *_pad(of_biases, 2), None, None, *of_norms
+
+
+def _apart(sums: Tensor, count: int, adds: bool) -> tuple[Tensor, ...]:
+    """Gradients of so many weights of norms, and of both biases, which are equal, each in a piece of its own."""
+    parts = [part.contiguous() for part in sum_groups(sums).unbind(1)]
+    return *parts[:count], *((parts[4], parts[4].clone()) if adds else ())
 
 
 def _pad(tensors: Sequence[Tensor], size: int) -> list[Tensor | None]:
@@ -221,12 +233,12 @@ def _sizes(x: Tensor, weight: Tensor) -> tuple[int, int, int, dict[str, int]]:
 def add_and_norm(
     x: Tensor,
     added: Tensor | None,
-    added_bias: Tensor | None,
+    biases: tuple[Tensor, Tensor] | None,
     norms: tuple[nn.Module, ...],
     dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:
-    """States x [rows, width] with something added, and one layer norm or two of the sum in the precision `dtype`.  Of
-    stacked models each has its weights, and equally many rows."""
+    """States x [rows, width] with something and its two biases added, and one layer norm or two of the sum in the
+    precision `dtype`.  Of stacked models each has its weights, and equally many rows."""
     weights = [weight for norm in norms for weight in (norm.weight, norm.bias)]
-    found: tuple[Tensor, ...] = _AddAndNorm.apply(x, added, added_bias, norms[0].eps, dtype, *weights)
+    found: tuple[Tensor, ...] = _AddAndNorm.apply(x, added, *(biases or (None, None)), norms[0].eps, dtype, *weights)
     return found

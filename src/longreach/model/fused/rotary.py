@@ -11,8 +11,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from longreach.beside import beside
 from longreach.kernels import on_its_device
-from longreach.model.fused.groups import PROGRAMS_PER_MULTIPROCESSOR, count_groups
+from longreach.model.fused.groups import PROGRAMS_PER_MULTIPROCESSOR, count_groups, sum_groups
 
 _NUMBERS = 1024
 """In a block: of each half of a query or key."""
@@ -147,7 +148,7 @@ class _TurnApart(torch.autograd.Function):
                 HALF=size // 2,
                 TOKENS=block,
             )
-        d_bias = None if ctx.bias is None else sums.sum(1).view(ctx.bias)
+        d_bias = None if ctx.bias is None else beside(sum_groups, sums).view(ctx.bias)
         return d_qkv, None, None, d_bias, None
 
 

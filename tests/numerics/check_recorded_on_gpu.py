@@ -1,0 +1,64 @@
+"""Run by test_recorded.py in a process of its own, for shape checks would hide the kernels' source: trains by recorded
+steps and by plain ones, and prints how far weights are apart, as shares of the way that they went."""
+
+import json
+import sys
+
+import torch
+
+from longreach.api import Copy, Sequential, TransformerConfig, build_model
+from longreach.beside import SecondStream
+from longreach.model import stack_models
+from longreach.objective import ObjectiveConfig
+from longreach.train.optimizer import OptimizerConfig, build_optimizer
+from longreach.train.step import Stepper
+from longreach.train.stream import TrainingStream
+
+STEPS = 30
+
+
+def train(models, layers, shares, record):
+    task = Copy()
+    more = tuple(range(1, models))
+    data = TrainingStream(task, Sequential(), (20,), 64, 0, "cuda", more_seeds=more)
+    shape = TransformerConfig(layers=layers, width=128, heads=4)
+    members = [build_model(shape, len(task.vocabulary), seed, device="cuda") for seed in range(models)]
+    model = members[0] if models == 1 else stack_models(members)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    config = OptimizerConfig(warmup=5)
+    step = Stepper(
+        model,
+        build_optimizer(config, model),
+        data,
+        config,
+        ObjectiveConfig(),
+        STEPS,
+        accumulate=1,
+        bf16=True,
+        record=record,
+        shares=shares,
+    )
+    if record:
+        assert step.update is not None
+        assert isinstance(step.way, SecondStream)
+    told = torch.stack([step(number) for number in range(STEPS)])
+    return told, before, [parameter.detach() for parameter in model.parameters()]
+
+
+def way_apart(one, other):
+    """All weights together: those that make no difference, as biases of keys, follow what rounding leaves."""
+    flat = [torch.cat([tensor.flatten() for tensor in tensors]) for tensors in (one[1], one[2], other[2])]
+    start, a, b = flat
+    return float(((a - b).norm() / (a - start).norm()).nan_to_num(nan=torch.inf))
+
+
+found = {}
+for case in ((1, 3, None), (3, 2, None), (2, 1, (1.0, 0.3))):
+    plain, recorded, again = (train(*case, record) for record in (False, True, True))
+    told = float(((plain[0] - recorded[0]).abs() / plain[0].abs().clamp(min=1e-3)).max())
+    found[str(case)] = {
+        "losses": told,
+        "weights": way_apart(plain, recorded),
+        "same bits twice": all(torch.equal(a, b) for a, b in zip(recorded[2], again[2], strict=True)),
+    }
+json.dump(found, sys.stdout)
