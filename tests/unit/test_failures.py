@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, caps
 )
 def test_lack_of_memory_is_one_line_and_the_last_state_is_kept(tmp_path, monkeypatch, capsys, error):
     with monkeypatch.context() as patch:
-        patch.setattr(Stepper, "_compute", fails_at(8, Stepper._compute, error))
+        patch.setattr(Stepper, "_differentiate", fails_at(8, Stepper._differentiate, error))
         code, folder = run(tmp_path)
     assert code == 1
     line = one_line(capsys)
@@ -140,7 +140,7 @@ def test_lack_of_memory_in_a_test_says_what_needs_less(tmp_path, monkeypatch, ca
 
 
 def test_other_errors_are_not_disguised(tmp_path, monkeypatch):
-    monkeypatch.setattr(Stepper, "_compute", fails_at(3, Stepper._compute, RuntimeError("a bug")))
+    monkeypatch.setattr(Stepper, "_differentiate", fails_at(3, Stepper._differentiate, RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         execute_in(tmp_path / "run", CONFIG)
 
