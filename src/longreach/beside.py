@@ -17,27 +17,31 @@ from torch import Tensor, nn
 Made = TypeVar("Made", Tensor, tuple[Tensor, ...])
 
 _HELD = 24
-"""Results, of two or three layers.  What they are made of takes memory until they are there, so at most twice as many
-are outstanding; and waiting interrupts a backward pass, so as many are waited for at once."""
+"""Results, of which a layer has seven.  What they are made of takes memory until they are there, so at most twice as
+many are outstanding; and waiting interrupts a backward pass, so as many are waited for at once."""
 
 
 class Watch:
     """Finds out whether what is made beside a backward pass becomes the gradients of parameters as it is."""
 
     def __init__(self) -> None:
-        self.made: list[int] = []
+        self.made: list[Tensor] = []
 
     def run(self, make: Callable[..., Made], *read: Any) -> Made:
         made = make(*read)
-        self.made += [tensor.data_ptr() for tensor in (made if isinstance(made, tuple) else (made,))]
+        # held, so that nothing is added to them in place and nothing else takes their memory; and not as they are, for
+        # what is held would not become a gradient itself, but a copy of it
+        self.made += [tensor.detach() for tensor in (made if isinstance(made, tuple) else (made,))]
         return made
 
     def finds_nobody_waiting(self, parameters: Iterable[nn.Parameter]) -> bool:
-        """After the pass.  A gradient that was added to another, or copied, lies elsewhere."""
+        """After the pass, in which something was made.  A gradient that was added to another, or copied, lies
+        elsewhere."""
         parameters = list(parameters)
+        made = {tensor.data_ptr() for tensor in self.made}
         gradients = {parameter.grad.data_ptr() for parameter in parameters if parameter.grad is not None}
         hooks = any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in parameters)
-        return not hooks and len(set(self.made)) == len(self.made) and gradients.issuperset(self.made)
+        return not hooks and 0 < len(self.made) == len(made) and made <= gradients
 
 
 class SecondStream:
@@ -79,8 +83,8 @@ def beside_backward(way: Watch | SecondStream) -> Iterator[None]:
         yield
     finally:
         _open = None
-    if isinstance(way, SecondStream):
-        way.wait()
+        if isinstance(way, SecondStream):
+            way.wait()  # also after an error, which would be disguised as that of a stream nobody waited for
 
 
 def beside(make: Callable[..., Made], *read: Any) -> Made:

@@ -32,9 +32,11 @@ class Late:
             tensor.copy_(value)
 
 
-def backward(model, sample, ids, way):
+def backward(model, sample, ids, way, also=lambda model: 0.0):
+    """Something may be added to the loss."""
+    more = also(model)
     with beside_backward(way):
-        answer_loss(model, sample, ids).token.sum().backward()
+        (answer_loss(model, sample, ids).token.sum() + more).backward()
 
 
 def late_gradients(models, kernel, by_token):
@@ -67,13 +69,18 @@ def hook_after(model):
     model.norm.weight.register_post_accumulate_grad_hook(lambda parameter: None)
 
 
-def found_right(change, passes=1):
+def decay(model):
+    """Its gradients come last, and autograd adds them to those that are there."""
+    return model.blocks[0].norm1.weight.square().sum() + model.blocks[1].attention.out.weight.square().sum()
+
+
+def found_right(change, passes=1, **options):
     model, sample, ids = small_model(TransformerConfig(layers=2, width=64, heads=2), 1)
     change(model)
     with by_kernels("short", by_token=True):
         for _ in range(passes):
             watch = Watch()
-            backward(model, sample, ids, watch)
+            backward(model, sample, ids, watch, **options)
     return watch.finds_nobody_waiting(model.parameters())
 
 
@@ -85,6 +92,7 @@ json.dump(
             "as it is": found_right(lambda model: None),
             "two passes": found_right(lambda model: None, passes=2),
             "tied": found_right(tie),
+            "in the loss": found_right(lambda model: None, also=decay),
             "hook": found_right(hook),
             "hook after": found_right(hook_after),
         },

@@ -118,8 +118,7 @@ def turn_errors(tokens, size, heads):
 
 
 def model_errors(config, dtype, models=1, kernel="none", by_token=False):
-    """Of the loss and its gradients: fused layers beside plain ones in fp32.  The kernel is that of attention: for
-    short sequences, the one that turns, or none.  By token: the first layer is that of the vocabulary."""
+    """Of the loss and its gradients: fused layers beside plain ones in fp32."""
     model, sample, ids = small_model(config, models)
     assert fits(model.blocks, model.norm)
     own = torch.Generator().manual_seed(0)

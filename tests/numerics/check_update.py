@@ -11,7 +11,7 @@ from torch import nn
 from longreach.train import update
 from longreach.train.optimizer import OptimizerConfig, build_optimizer, clip_each, take_shares
 
-update._BLOCK, update._PIECES, update._SUMS = 16, 4, 8  # so that all of them are needed several times
+update._BLOCK, update._PIECES, update._SUMS = 16, 4, 4  # so that all of them are needed several times
 RATE = 0.01
 
 

@@ -50,8 +50,7 @@ class Stepper:
     A small model is done with a kernel before Python has launched the next.  So on a GPU the whole step, sampling
     included, is recorded as a CUDA graph and replayed: what changes from step to step, its number and the learning
     rate, lies in two tensors.  While a step computes, the batch of the next is made beside it: the many small kernels
-    of sampling fill what the large ones leave idle.  The computation is the same as without, but for the rate's last
-    bits.
+    of sampling fill what the large ones leave idle.  The computation is the same as without, but for rounding.
     """
 
     def __init__(

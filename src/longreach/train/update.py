@@ -22,33 +22,42 @@ from longreach.kernels import on_its_device
 _BLOCK = 1024
 """Numbers that a program goes through at a time; its piece is one block of them or several."""
 _PIECES = 4096
-"""Of a model, about: each program adds up the squares of all of them."""
+"""Of a model, about: each program adds up the sums of all of them."""
 _SUMS = 1024
-"""Of squares, which are read at a time."""
+"""Of the squares of a piece, which are read at a time."""
+_SETTINGS = ("betas", "eps", "amsgrad", "maximize")
+"""That all parameters have in common."""
 _WEIGHTS, _GRADIENTS, _MEANS, _SQUARES, _STEPS, _TABLES = (tl.constexpr(number) for number in range(6))
 """Columns of the table that says where all of these lie for each parameter, and how many there are."""
 
 
 def fits(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether this computes the same, and weights and gradients lie in one piece each."""
-    followed = _followed(optimizer)
-    varied = any(optimizer.defaults.get(name) for name in ("amsgrad", "maximize"))
-    whole = all(
-        type(parameter) is nn.Parameter
-        and all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in (parameter, gradient))
-        for parameter, gradient, _ in followed
+    """Whether this computes the same as an optimizer that has taken a step, and all numbers lie in one piece each."""
+    if type(optimizer) is not torch.optim.AdamW or not _followed(optimizer):
+        return False
+    settings = [tuple(group[name] for name in _SETTINGS) for group in optimizer.param_groups]
+    alike = len(set(settings)) == 1 and not any(
+        group["amsgrad"] or group["maximize"] for group in optimizer.param_groups
     )
-    return type(optimizer) is torch.optim.AdamW and not varied and whole and bool(followed)
+    watched = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    whole = all(
+        type(tensors[0]) is nn.Parameter
+        and all(t.dtype == torch.float32 and t.is_contiguous() and t.device == tensors[0].device for t in tensors)
+        for tensors, _ in _followed(optimizer)
+    )
+    return alike and not watched and whole
 
 
-def _followed(optimizer: torch.optim.Optimizer) -> list[tuple[nn.Parameter, Tensor, float]]:
-    """Parameters that have gradients, these, and by what share of the rate they decay."""
-    return [
-        (parameter, parameter.grad, float(group["weight_decay"]))
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if parameter.grad is not None
-    ]
+def _followed(optimizer: torch.optim.Optimizer) -> list[tuple[tuple[Tensor, ...], float]]:
+    """All tensors of each parameter that has a gradient, and by what share of the rate it decays."""
+    found: list[tuple[tuple[Tensor, ...], float]] = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                state = optimizer.state[parameter]
+                tensors = (parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"], state["step"])
+                found.append((tensors, float(group["weight_decay"])))
+    return found
 
 
 @triton.jit
@@ -142,24 +151,20 @@ class Update:
         """The optimizer has taken a step, so that its moments lie somewhere.  `shares` are those of the rate that each
         model takes."""
         self.optimizer, self.most, self.rate, self.shares = optimizer, most, rate, shares.float()
-        followed, models = _followed(optimizer), len(shares)
-        pieces = _share_out([parameter.numel() // models for parameter, _, _ in followed], models)
+        followed, models, common = _followed(optimizer), len(shares), optimizer.param_groups[0]
+        pieces = _share_out([tensors[0].numel() // models for tensors, _ in followed], models)
         self.pieces = rate.new_tensor(pieces, dtype=torch.long)
         self.addresses = self.pieces.new_zeros(len(followed), _TABLES.value)
-        self.decays = rate.new_tensor([decay for _, _, decay in followed])
+        self.decays = rate.new_tensor([decay for _, decay in followed])
         self.sums, self.norms = rate.new_empty(len(pieces)), rate.new_empty(models)
-        self.betas: dict[str, float] = {}
-        for number, beta in enumerate(optimizer.defaults["betas"], start=1):
-            self.betas |= {f"BETA{number}": beta, f"LOG_BETA{number}": math.log2(beta or 1e-300)}
+        self.eps, self.betas = common["eps"], dict[str, float]()
+        for number, beta in enumerate(common["betas"], start=1):
+            self.betas |= {f"BETA{number}": beta, f"LOG_BETA{number}": math.log2(beta or 1e-300)}  # of 0 there is none
         self.find_gradients()
 
     def find_gradients(self) -> None:
         """Tell kernels where they lie now."""
-        rows = []
-        for parameter, gradient, _ in _followed(self.optimizer):
-            state = self.optimizer.state[parameter]
-            tensors = (parameter, gradient, state["exp_avg"], state["exp_avg_sq"], state["step"])
-            rows.append([tensor.data_ptr() for tensor in tensors])
+        rows = [[tensor.data_ptr() for tensor in tensors] for tensors, _ in _followed(self.optimizer)]
         self.addresses.copy_(torch.tensor(rows))
 
     def __call__(self) -> Float[Tensor, "models"]:
@@ -176,7 +181,7 @@ class Update:
                 self.norms,
                 len(self.pieces) // len(self.norms),
                 self.most,
-                self.optimizer.defaults["eps"],
+                self.eps,
                 **self.betas,
                 BLOCK=_BLOCK,
                 SUMS=_SUMS,

@@ -58,11 +58,12 @@ class _Branches(torch.autograd.Function):
         cast_out: Tensor | None,
         cast_up: Tensor,
         cast_down: Tensor,
+        learns: bool,
     ) -> Tensor:
         if gelu_products.fits(normed, cast_up):
-            hidden, slopes = gelu_products.gelu_of_product(normed, cast_up, up_bias)
+            hidden, slopes = gelu_products.gelu_of_product(normed, cast_up, up_bias, with_slopes=learns)
         else:
-            hidden, slopes = gelu_and_slopes(times(normed, cast_up), up_bias)
+            hidden, slopes = gelu_and_slopes(times(normed, cast_up), up_bias, with_slopes=learns)
         ctx.save_for_backward(mixed, normed, slopes, hidden, up_bias, cast_out, cast_up, cast_down)
         if mixed is None or cast_out is None:
             return times(hidden, cast_down)
@@ -83,7 +84,7 @@ class _Branches(torch.autograd.Function):
         d_out = None if alone else beside(weight_gradient, d_added, mixed, cast_out)
         d_up = beside(weight_gradient, d_units, normed, cast_up)
         d_down = beside(weight_gradient, d_added, hidden, cast_down)
-        return d_mixed, d_normed, d_out, d_up, d_up_bias, d_down, *[None] * 3
+        return d_mixed, d_normed, d_out, d_up, d_up_bias, d_down, *[None] * 4
 
 
 def project(x: Tensor, weight: Tensor, cast: Tensor, cast_bias: Tensor | None) -> Tensor:
@@ -109,5 +110,6 @@ def branches(
     width], but for the two biases of their outputs; or the net alone.
 
     Weights are attention's output, up, its bias, down; casts are those of the matrices."""
-    found: Tensor = _Branches.apply(mixed, normed, *weights, *casts)  # type: ignore[no-untyped-call]
+    learns = torch.is_grad_enabled()  # within the function it never is
+    found: Tensor = _Branches.apply(mixed, normed, *weights, *casts, learns)  # type: ignore[no-untyped-call]
     return found

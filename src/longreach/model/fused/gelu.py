@@ -33,7 +33,7 @@ def gelu_with_slope(x):
 
 
 @triton.jit
-def _forward(units, bias, after, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _forward(units, bias, after, rows, width, SLOPES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column, model = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(2).to(tl.int64)
     inside = (row < rows)[:, None] & (column < width)[None, :]
@@ -42,7 +42,8 @@ def _forward(units, bias, after, rows, width, ROWS: tl.constexpr, COLUMNS: tl.co
     x += tl.load(bias + model * width + column, mask=column < width, other=0.0)[None, :]
     value, slope = gelu_with_slope(x)
     tl.store(after + place, value, mask=inside)
-    tl.store(units + place, slope, mask=inside)
+    if SLOPES:
+        tl.store(units + place, slope, mask=inside)
 
 
 @triton.jit
@@ -62,18 +63,18 @@ def _backward(d_after, slopes, d_units, sums, rows, width, rows_in_group, ROWS: 
     tl.store(sums + (model * tl.num_programs(0) + group) * width + column, tl.sum(total, 0), mask=real)
 
 
-def gelu_and_slopes(units: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def gelu_and_slopes(units: Tensor, bias: Tensor, with_slopes: bool = True) -> tuple[Tensor, Tensor | None]:
     """Of units [rows, width] with a bias added, each model's to its rows where several are stacked.  The slopes
-    overwrite the units."""
+    overwrite the units where they are wanted."""
     after = torch.empty_like(units)
     width = units.shape[1]
     models = bias.numel() // width
     rows = len(units) // models
     with on_its_device(units):
         _forward[(triton.cdiv(rows, _ROWS), triton.cdiv(width, _COLUMNS), models)](
-            units, bias, after, rows, width, ROWS=_ROWS, COLUMNS=_COLUMNS
+            units, bias, after, rows, width, SLOPES=with_slopes, ROWS=_ROWS, COLUMNS=_COLUMNS
         )
-    return after, units
+    return after, units if with_slopes else None
 
 
 def gelu_backward(d_after: Tensor, slopes: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:

@@ -45,11 +45,12 @@ def _can_launch(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 @triton.jit
-def _put(after, slopes, units, bias, row, column, width, COLUMNS: tl.constexpr):
+def _put(after, slopes, units, bias, row, column, width, SLOPES: tl.constexpr, COLUMNS: tl.constexpr):
     place = column + tl.arange(0, COLUMNS)
     value, slope = gelu_with_slope(units + tl.load(bias + place, mask=place < width, other=0.0)[None, :])
     after.store([row, column], value.to(after.dtype))
-    slopes.store([row, column], slope.to(slopes.dtype))
+    if SLOPES:
+        slopes.store([row, column], slope.to(slopes.dtype))
 
 
 @triton.jit
@@ -63,6 +64,7 @@ def _forward(
     width,
     depth,
     tiles,
+    SLOPES: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -78,8 +80,8 @@ def _forward(
         # by halves: GELU and what it needs fit into registers then
         first, second = tl.split(tl.permute(tl.reshape(units, (ROWS, 2, COLUMNS // 2)), (0, 2, 1)))
         own = bias + model * width
-        _put(after, slopes, first, own, row, column, width, COLUMNS // 2)
-        _put(after, slopes, second, own, row, column + COLUMNS // 2, width, COLUMNS // 2)
+        _put(after, slopes, first, own, row, column, width, SLOPES, COLUMNS // 2)
+        _put(after, slopes, second, own, row, column + COLUMNS // 2, width, SLOPES, COLUMNS // 2)
 
 
 @triton.jit
@@ -109,12 +111,13 @@ def _backward(
     tl.store(sums + group * width + place, tl.sum(total, 0), mask=place < width)
 
 
-def gelu_of_product(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """GELU of x @ weight.T + bias, and its slopes, for x [rows, depth] and a weight [width, depth], or one for each of
-    the stacked models."""
+def gelu_of_product(x: Tensor, weight: Tensor, bias: Tensor, with_slopes: bool = True) -> tuple[Tensor, Tensor | None]:
+    """GELU of x @ weight.T + bias, and its slopes where they are wanted, for x [rows, depth] and a weight [width,
+    depth], or one for each of the stacked models."""
     width, depth = weight.shape[-2:]
     models = bias.numel() // width
-    after, slopes = (x.new_empty(len(x), width) for _ in range(2))
+    after = x.new_empty(len(x), width)
+    slopes = torch.empty_like(after) if with_slopes else None
     tiles = triton.cdiv(len(x), _ROWS) * triton.cdiv(width, _COLUMNS)
     half = [_ROWS, _COLUMNS // 2]
     with on_its_device(x):
@@ -123,11 +126,12 @@ def gelu_of_product(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Te
             TensorDescriptor.from_tensor(weight.view(-1, depth), [_COLUMNS, _DEPTH]),
             bias,
             TensorDescriptor.from_tensor(after, half),
-            TensorDescriptor.from_tensor(slopes, half),
+            None if slopes is None else TensorDescriptor.from_tensor(slopes, half),
             len(x) // models,
             width,
             depth,
             tiles,
+            SLOPES=with_slopes,
             **_block(),
         )
     return after, slopes

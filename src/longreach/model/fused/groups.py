@@ -23,11 +23,11 @@ PROGRAMS_PER_MULTIPROCESSOR = 8
 """Enough to keep memory busy, and few enough that the rest of the sum is quick."""
 
 
-def count_groups(x: Tensor, rows: int, height: int, programs: int, beside: int) -> int:
+def count_groups(x: Tensor, rows: int, height: int, programs: int, others: int) -> int:
     """In how many groups rows are gone through, `height` at a time, so that a multiprocessor has so many programs where
-    as many as `beside` do the same for other columns or models."""
+    so many `others` do the same for other columns or models."""
     most: int = triton.cdiv(rows, height)
-    return min(most, max(1, programs * multiprocessors(x) // beside))
+    return min(most, max(1, programs * multiprocessors(x) // others))
 
 
 class Groups:
@@ -37,7 +37,7 @@ class Groups:
         self.x, self.models = x, models
         self.rows, self.width = len(x) // models, x.shape[1]
         self.across = triton.cdiv(self.width, _COLUMNS)
-        self.count = count_groups(x, self.rows, _ROWS, PROGRAMS_PER_MULTIPROCESSOR, beside=self.across * models)
+        self.count = count_groups(x, self.rows, _ROWS, PROGRAMS_PER_MULTIPROCESSOR, others=self.across * models)
 
     @property
     def grid(self) -> tuple[int, int, int]:

@@ -64,7 +64,7 @@ class _LookUp(torch.autograd.Function):
         models, entries, width = ctx.shape
         d_rows = gradients[0].contiguous()
         rows, across = len(d_rows) // models, triton.cdiv(width, _COLUMNS)
-        groups = count_groups(d_rows, rows, _ROWS, _PROGRAMS_PER_MULTIPROCESSOR, beside=across * models)
+        groups = count_groups(d_rows, rows, _ROWS, _PROGRAMS_PER_MULTIPROCESSOR, others=across * models)
         sums = d_rows.new_empty(models, groups, entries, width, dtype=torch.float32)
         with on_its_device(d_rows):
             _sum_by_number[(groups, across, models)](

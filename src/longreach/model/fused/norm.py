@@ -182,7 +182,7 @@ class _AddAndNorm(torch.autograd.Function):
         models, rows, width, sizes = _sizes(total, weights[0])
         # each group of rows adds up its part of the weights' gradients; narrow rows need more of them to fill a GPU
         programs = 16 if sizes["WIDTH"] <= 256 else 4
-        groups = count_groups(total, rows, sizes["ROWS"], programs, beside=models)
+        groups = count_groups(total, rows, sizes["ROWS"], programs, others=models)
         adds = ctx.added is not None
         d_x = torch.empty_like(total)
         d_added = total.new_empty(total.shape, dtype=ctx.added) if adds else None
@@ -213,8 +213,9 @@ class _AddAndNorm(torch.autograd.Function):
 
 def _apart(sums: Tensor, count: int, adds: bool) -> tuple[Tensor, ...]:
     """Gradients of so many weights of norms, and of both biases, which are equal, each in a piece of its own."""
-    parts = [part.contiguous() for part in sum_groups(sums).unbind(1)]
-    return *parts[:count], *((parts[4], parts[4].clone()) if adds else ())
+    parts = sum_groups(sums).unbind(1)
+    of_biases = (parts[4].contiguous(), parts[4].clone()) if adds else ()
+    return *(part.contiguous() for part in parts[:count]), *of_biases
 
 
 def _pad(tensors: Sequence[Tensor], size: int) -> list[Tensor | None]:

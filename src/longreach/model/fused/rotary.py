@@ -131,7 +131,7 @@ class _TurnApart(torch.autograd.Function):
         d_qkv = d_q.new_empty(b, t, 3 * heads * size)
         models = 1 if ctx.bias is None or len(ctx.bias) == 1 else ctx.bias[0]
         tokens, block = b * t // models, 2 * _NUMBERS // size
-        groups = count_groups(d_q, tokens, block, PROGRAMS_PER_MULTIPROCESSOR, beside=heads * models)
+        groups = count_groups(d_q, tokens, block, PROGRAMS_PER_MULTIPROCESSOR, others=heads * models)
         sums = d_q.new_empty(models, groups, 3 * heads * size, dtype=torch.float32)
         with on_its_device(d_q):
             _backward[(groups, heads, models)](
