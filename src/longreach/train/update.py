@@ -33,19 +33,17 @@ _WEIGHTS, _GRADIENTS, _MEANS, _SQUARES, _STEPS, _TABLES = (tl.constexpr(number) 
 
 def fits(optimizer: torch.optim.Optimizer) -> bool:
     """Whether this computes the same as an optimizer that has taken a step, and all numbers lie in one piece each."""
-    if type(optimizer) is not torch.optim.AdamW or not _followed(optimizer):
+    if type(optimizer) is not torch.optim.AdamW:
         return False
-    settings = [tuple(group[name] for name in _SETTINGS) for group in optimizer.param_groups]
-    alike = len(set(settings)) == 1 and not any(
-        group["amsgrad"] or group["maximize"] for group in optimizer.param_groups
-    )
+    common, followed = optimizer.param_groups[0], _followed(optimizer)
+    alike = all(group[name] == common[name] for group in optimizer.param_groups for name in _SETTINGS)
     watched = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
     whole = all(
         type(tensors[0]) is nn.Parameter
         and all(t.dtype == torch.float32 and t.is_contiguous() and t.device == tensors[0].device for t in tensors)
-        for tensors, _ in _followed(optimizer)
+        for tensors, _ in followed
     )
-    return alike and not watched and whole
+    return bool(followed) and alike and not (common["amsgrad"] or common["maximize"] or watched) and whole
 
 
 def _followed(optimizer: torch.optim.Optimizer) -> list[tuple[tuple[Tensor, ...], float]]:
