@@ -218,6 +218,7 @@ def test_eval_takes_lengths_and_any_task_field(finished, tmp_path, capsys):
     _check_fails(capsys, far, 2, "coupled.max_id=20 is too small: samples have 31 IDs")
     _check_fails(capsys, ["eval", run, "--task.k", "3", "--device", "cpu"], 2, "task.k: unknown key")
     _check_fails(capsys, ["eval", run, "--lengths", "5:3", "--device", "cpu"], 2, "lengths must not fall")
+    _check_fails(capsys, ["eval", run, "--lengths", "200:100:50", "--device", "cpu"], 2, "not fall: '200:100:50'")
     _check_fails(capsys, ["eval", run, "--k", "3", "--device", "cpu"], 2, "unknown flag --k")
     _check_fails(capsys, ["eval", run, "--out", "x.txt", "--device", "cpu"], 2, ".json or .csv")
     _check_fails(capsys, ["eval", run, "--out", "nodir/x.csv", "--device", "cpu"], 2, "there is no folder nodir")

@@ -2,5 +2,6 @@
 
 from rich.console import Console
 
-out = Console()
-say = Console(stderr=True)
+# emoji: a range of lengths, 200:100:50, would have a picture in its middle
+out = Console(emoji=False)
+say = Console(stderr=True, emoji=False)
