@@ -1,39 +1,17 @@
 """A first pass in half precision changes nothing that fp32 decides."""
 
-import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 
 import pytest
 import torch
-from catalogue import ATTENTIONS, label
+from catalogue import label
 from helpers import TINY, draw
-from on_gpu import OnGpu
+from learned import JOBS, PREDICTED, half_trained, repeating
 
-from longreach.api import (
-    Coupled,
-    EvalConfig,
-    Lengths,
-    ObjectiveConfig,
-    OptimizerConfig,
-    ParityScratchpad,
-    PointerConfig,
-    Predicted,
-    RecurrentConfig,
-    RopeConfig,
-    Sequential,
-    Tape,
-    VariableAssignment,
-    build_model,
-)
-from longreach.bench.evaluation import learned_to_repeat
-from longreach.bench.scribble import Scribble, scribbled
-from longreach.bench.workload import Workload
-from longreach.evaluate import evaluate, judge, judge_in_one_pass, judge_in_two_passes, two_passes
-from longreach.evaluate.two_passes import CLEAR, half_pays
-from longreach.train import TrainingStream, build_optimizer
-from longreach.train.step import Stepper
+from longreach.api import PointerConfig, Sequential, Tape, VariableAssignment, build_model
+from longreach.evaluate import judge_in_one_pass, judge_in_two_passes
+from longreach.evaluate.two_passes import CLEAR
 
 HALVES = [torch.float16, torch.bfloat16]
 CHECKED = 3
@@ -50,44 +28,11 @@ def _assert_same(found, plain, moved=CLEAR / 4):
     torch.testing.assert_close(found.margin[found.quick], plain.margin[found.quick], rtol=0, atol=moved)
 
 
-def _train(model, task, policy, lengths, steps):
-    config = OptimizerConfig(lr=4e-3, warmup=20)
-    data = TrainingStream(task, policy, lengths, 32, 0, "cpu")
-    optimizer = build_optimizer(config, model)
-    step = Stepper(model, optimizer, data, config, ObjectiveConfig(), steps, accumulate=1, bf16=False, record=False)
-    for number in range(steps):
-        step(number)
-    return model.eval()
-
-
-PREDICTED = Predicted(max_id=60)
-JOBS = {
-    "coupled": (ParityScratchpad(), Coupled(max_id=120), {}, 100, range(5, 45, 3)),
-    "predicted": (
-        Tape(),  # has given tokens
-        PREDICTED,
-        {"position_head": PointerConfig(), "encoding": RopeConfig(spectrum="random")},
-        200,
-        range(2, 9),
-    ),
-    "copying": (ParityScratchpad(), Coupled(max_id=120), {"copy_head": True}, 200, range(2, 14)),
-}
-
-
-@cache
-def _half_trained(job):
-    """A model that is right sometimes, on samples of several lengths."""
-    task, policy, parts, steps, tested = JOBS[job]
-    config = replace(TINY, width=64, **parts)
-    model = build_model(config, len(task.vocabulary), 0, policy.level_sizes(task), policy.max_id)
-    return _train(model, task, policy, tuple(range(2, 7)), steps), task, policy, draw(task, list(tested) * 6)
-
-
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("half", HALVES, ids=str)
 @pytest.mark.parametrize("shift", [0, 7])
 def test_two_passes_decide_as_fp32_does(job, half, shift):
-    model, task, policy, sample = _half_trained(job)
+    model, task, policy, sample = half_trained(job)
     ids = policy.evaluation_ids(task, sample) + shift
     plain = judge_in_one_pass(model, sample, ids, shift)
     found = judge_in_two_passes(model, sample, ids, shift, half)
@@ -117,13 +62,9 @@ def test_what_an_untrained_model_says_is_decided_by_fp32(task, policy, head, hal
     assert not found.quick.any()
 
 
-@pytest.fixture(scope="module")
-def repeating():
-    """A model that is always right, with samples and IDs.  Every letter but `z` occurs."""
-    model = learned_to_repeat(Workload(2, 64, 4, 40, 30), "cpu")
-    task = Scribble(prompt_tokens=10, repeats=True)
-    sample = scribbled(task, 40, 30, "cpu")
-    return model, sample, Sequential().evaluation_ids(task, sample)
+@pytest.fixture(name="repeating")
+def _repeating():
+    return repeating()
 
 
 def test_a_model_that_is_sure_is_judged_in_half_precision_but_for_the_closest_rows(repeating):
@@ -204,7 +145,7 @@ def test_what_half_precision_spoils_is_judged_again(repeating, change, kept):
 
 
 def test_ids_that_half_precision_spoils_are_judged_again():
-    model, task, policy, sample = _half_trained("predicted")
+    model, task, policy, sample = half_trained("predicted")
     ids = policy.evaluation_ids(task, sample)
     wrong = lambda choices: [replace(choice, ids=choice.ids + 1) for choice in choices]  # noqa: E731
     with _spoil(model.position_head, wrong):
@@ -233,52 +174,3 @@ def test_a_first_pass_that_fp32_does_not_bear_out_is_not_believed(repeating, str
     _assert_same(found, plain)
     assert not found.quick.any()
     assert plain.exact.any() == (strength < 1)
-
-
-def test_half_precision_is_tried_where_it_pays(repeating, monkeypatch):
-    model, sample, ids = repeating
-    assert not judge(model, sample, ids).quick.any()  # on a CPU never
-    monkeypatch.setattr(two_passes, "half_pays", lambda model, sample: True)
-    assert judge(model, sample, ids).quick.any()
-    assert not judge(model, sample, ids, try_half=False).quick.any()
-
-
-def test_half_precision_pays_for_large_batches_and_fused_attention():
-    weights = sum(parameter.numel() for parameter in build_model(TINY, 27, 0).parameters())
-    rows = two_passes._WORK // (weights * 200) + 1
-
-    def pays(config, rows=rows, gpu=True):
-        one = scribbled(Scribble(prompt_tokens=100), 1, 100, "cpu")
-        sample = one.map(lambda tensor: tensor.expand(rows, *tensor.shape[1:]))
-        tokens = sample.tokens.as_subclass(OnGpu) if gpu else sample.tokens
-        return half_pays(build_model(config, 27, 0), replace(sample, tokens=tokens))
-
-    assert pays(TINY)
-    assert not pays(TINY, gpu=False)
-    assert not pays(TINY, rows=rows // 2)
-    assert not pays(replace(TINY, width=4096, heads=64), rows=3)
-    assert not pays(RecurrentConfig(layers=2, width=64))
-    for attention in ATTENTIONS:
-        config = replace(TINY, attention=attention)
-        fused = all(block.attention.mix.fused for block in build_model(config, 27, 0).blocks)
-        assert pays(config, 2 * rows) == fused
-
-
-@pytest.mark.parametrize("settled", [True, False])
-def test_a_cell_where_nothing_was_settled_does_not_try_again(settled, monkeypatch):
-    tried = []
-
-    def watched(model, sample, ids, reserved, try_half):
-        tried.append((int(sample.length[0]), try_half))
-        judged = judge_in_one_pass(model, sample, ids, reserved)
-        return replace(judged, quick=torch.full_like(judged.exact, settled))
-
-    monkeypatch.setattr(sys.modules[evaluate.__module__], "judge", watched)
-    task = ParityScratchpad()
-    model = build_model(TINY, len(task.vocabulary), 0)
-    config = EvalConfig(lengths=Lengths((4, 6)), samples=6, free_samples=0, batch_tokens=2 * task.max_tokens(6))
-    evaluate(model, task, Sequential(), config, seed=0, device="cpu")
-    firsts = [index == 0 or tried[index - 1][0] != length for index, (length, _) in enumerate(tried)]
-    assert sum(firsts) == 2
-    assert len(tried) > 4
-    assert [half for _, half in tried] == [first or settled for first in firsts]

@@ -10,7 +10,7 @@ from longreach.bench.scribble import Scribble, scribbled
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model
 from longreach.bench.workload import Workload
-from longreach.evaluate import cells, evaluate, judge, run_free
+from longreach.evaluate import Judge, cells, evaluate, run_free
 from longreach.model import Transformer
 from longreach.objective import ObjectiveConfig
 from longreach.positions.ids import Sequential
@@ -31,10 +31,11 @@ def time_evaluation(workload: Workload, device: str, against: str, effort: Effor
     sample = scribbled(task, workload.batch, workload.length, device)
     ids = policy.evaluation_ids(task, sample)
     model = learned_to_repeat(workload, device)
-    judged = judge(model, sample, ids)
+    judge = Judge(model)
+    judged = judge(sample, ids)
     tokens = workload.batch * workload.length
     sides = [
-        Side("one pass", lambda: judge(model, sample, ids), tokens),
+        Side("one pass", lambda: judge(sample, ids), tokens),
         Side("decoding", lambda: run_free(model, task, policy, sample), tokens),
     ]
     for form in forms:

@@ -5,6 +5,7 @@ from longreach.evaluate.context import ContextLoss, Predict, Targets, choose_tar
 from longreach.evaluate.documents import over_documents, resampled_documents
 from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, total_samples
 from longreach.evaluate.exact_match import FreeRun, Judged, judge_in_one_pass, run_free
+from longreach.evaluate.judging import Judge, judge
 from longreach.evaluate.next_token import next_tokens
 from longreach.evaluate.reach import reach
 from longreach.evaluate.scores import Score, from_json, to_csv, to_json, wilson
@@ -18,7 +19,7 @@ from longreach.evaluate.text import (
     losses_to_json,
     text_work,
 )
-from longreach.evaluate.two_passes import judge, judge_in_two_passes
+from longreach.evaluate.two_passes import judge_in_two_passes
 
 __all__ = [
     "TENTHS",
@@ -27,6 +28,7 @@ __all__ = [
     "ContextLoss",
     "EvalConfig",
     "FreeRun",
+    "Judge",
     "Judged",
     "Loss",
     "Predict",

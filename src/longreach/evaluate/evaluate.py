@@ -12,8 +12,8 @@ from longreach.config import build_part, merge, to_plain
 from longreach.errors import BadInput
 from longreach.evaluate.controls import Control, spoil
 from longreach.evaluate.exact_match import NEAR_TIE, run_free
+from longreach.evaluate.judging import Judge
 from longreach.evaluate.scores import Score
-from longreach.evaluate.two_passes import judge
 from longreach.model import RESERVED, Model
 from longreach.positions.encodings import EncodingConfig
 from longreach.positions.ids import IdPolicy
@@ -37,6 +37,8 @@ class EvalConfig:
     """How many of them are also generated token by token; 0 turns it off."""
     batch_tokens: int = 65_536
     """Tokens in a forward pass: the memory budget."""
+    graph: bool = True
+    """On a GPU: record the pass over a batch as a CUDA graph and replay it for others of its shape."""
     relabel_ids: bool = False
     """Relabel IDs as in training, instead of using them plain (one-pass scores only)."""
     prompt_ids_only: bool = False
@@ -136,10 +138,11 @@ def evaluate(
     done = 0
     for cell in cells(task, config)[0]:
         counts: Counter[str] = Counter()
+        judge = Judge(model, config.graph)
         for start, size in _batches(cell, config):
             # where half precision settled nothing of the first batch, as with a model that fails, it is not tried again
             try_half = start == 0 or counts["quick"] > 0
-            counts += _count(model, policy, cell, config, start, size, device, try_half)
+            counts += _count(judge, policy, cell, config, start, size, device, try_half)
             done += size
             progress(done, f"length {cell.length}")
         totals = {"samples": config.samples, **{name: counts[name] for name in _TOTALS}}
@@ -181,7 +184,7 @@ def _batches(cell: Cell, config: EvalConfig) -> Iterator[tuple[int, int]]:
 
 
 def _count(
-    model: Model, policy: IdPolicy, cell: Cell, config: EvalConfig, start: int, size: int, device: str, try_half: bool
+    judge: Judge, policy: IdPolicy, cell: Cell, config: EvalConfig, start: int, size: int, device: str, try_half: bool
 ) -> "Counter[str]":
     # the stream's name leaves out what does not change the samples: runs with other schemes get the same ones
     setting = ",".join(f"{name}={value}" for name, value in sorted(cell.overrides.items()))
@@ -193,7 +196,7 @@ def _count(
         ids = policy.training_ids(cell.task, sample, draws.child("ids"))
     else:
         ids = policy.evaluation_ids(cell.task, sample)
-    judged = judge(model, sample, ids + config.shift, RESERVED + config.shift, try_half)
+    judged = judge(sample, ids + config.shift, RESERVED + config.shift, try_half)
     counts = Counter(
         token_em_tf=int(judged.exact.sum()),
         token_accuracy=int(judged.right_tokens.sum()),
@@ -201,7 +204,7 @@ def _count(
         near_tie=int((judged.margin < NEAR_TIE).sum()),
         quick=int(judged.quick.sum()),
     )
-    if model.position_head is not None:
+    if judge.model.position_head is not None:
         counts += Counter(
             token_id_em_tf=int(judged.exact_with_ids.sum()),
             id_accuracy=int(judged.right_ids.sum()),
@@ -210,7 +213,7 @@ def _count(
         )
     free = min(size, config.free_samples - start)
     if free > 0 and policy.serves_generation(cell.task):
-        counts += _count_free(model, policy, cell.task, sample.rows(0, free), config)
+        counts += _count_free(judge.model, policy, cell.task, sample.rows(0, free), config)
     return counts
 
 

@@ -6,8 +6,8 @@ predicted IDs, tokens *and* IDs right under the true prefix imply a right answer
 a wrong ID may do no harm.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -45,6 +45,13 @@ class Judged:
     def exact_with_ids(self) -> Bool[Tensor, "b"]:
         return self.exact & (self.right_ids == self.predicted_ids)
 
+    def tensors(self) -> list[Tensor]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Judged":
+        """Apply a function to every tensor."""
+        return Judged(*map(change, self.tensors()))
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -63,8 +70,9 @@ class Asked:
         wanted = id_targets(sample)
         return cls(tokens, select(wanted, int(wanted.sum(1).max()))[0])
 
-    def at(self, rows: Int[Tensor, "r"]) -> "Asked":
-        return Asked(self.tokens[rows], self.ids[rows])
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Asked":
+        """Apply a function to both."""
+        return Asked(change(self.tokens), change(self.ids))
 
 
 @torch.no_grad()

@@ -10,13 +10,14 @@ bear out the first pass there, none of its answers is believed.
 """
 
 import math
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from longreach.attention import Attention
 from longreach.evaluate.exact_match import Asked, Judged, judge_in_one_pass
 from longreach.model import RESERVED, Model
 from longreach.tasks import Sample
@@ -28,35 +29,34 @@ _MOVED = CLEAR / 4
 """What the closest decision of an answer may move at most between the passes."""
 _CHECKED = 16
 """Of so many rows one is judged in both, whatever the first pass says."""
-_ROWS = 4
-"""In a smaller batch, the row that is judged twice would cost as much as the first pass saves."""
-_WORK = 1 << 37
-"""Tokens times weights from which the first pass pays: with less, a pass waits for Python and not for arithmetic."""
 
 
-def judge(
-    model: Model, sample: Sample, ids: Int[Tensor, "b g t"], reserved: int = RESERVED, try_half: bool = True
-) -> Judged:
-    """Every answer token, and every ID where the model predicts them, given the true prefix, as fp32 decides.
+class Batch(NamedTuple):
+    """What is judged together."""
 
-    Half precision is tried where it may save time, unless the caller knows better."""
-    model.check_ids(ids)
-    if try_half and half_pays(model, sample):
-        return judge_in_two_passes(model, sample, ids, reserved)
-    with torch.autocast(ids.device.type, enabled=False):
-        return judge_in_one_pass(model, sample, ids, reserved)
+    sample: Sample
+    ids: Int[Tensor, "b g t"]
+    asked: Asked
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """Apply a function to every tensor."""
+        return Batch(self.sample.map(change), change(self.ids), self.asked.map(change))
 
-def half_pays(model: Model, sample: Sample) -> bool:
-    """Whether a pass in half precision would be far quicker: on a GPU, for large batches.  Attention that is written
-    out is in fp32 anyway, and a recurrent model waits for its steps."""
-    attentions = [module for module in model.modules() if isinstance(module, Attention)]
-    work = sample.tokens.numel() * sum(parameter.numel() for parameter in model.parameters())
-    fused = bool(attentions) and all(attention.fused for attention in attentions)
-    return sample.tokens.is_cuda and fused and len(sample.tokens) >= _ROWS and work >= _WORK
+    def tensors(self) -> list[Tensor]:
+        return [*self.sample.tensors(), self.ids, self.asked.tokens, self.asked.ids]
 
 
-@torch.no_grad()
+class Tried(NamedTuple):
+    """What both passes say, where the second has seen a few rows only."""
+
+    judged: Judged
+    open: Bool[Tensor, "b"]
+    """Rows that fp32 must judge yet."""
+
+    def clone(self) -> "Tried":
+        return Tried(self.judged.map(torch.clone), self.open.clone())
+
+
 def judge_in_two_passes(
     model: Model,
     sample: Sample,
@@ -65,28 +65,42 @@ def judge_in_two_passes(
     half: torch.dtype = torch.float16,
 ) -> Judged:
     """The first in half precision, the second in fp32 and only for those rows that the first cannot settle."""
-    asked = Asked.of(model, sample)
+    batch = Batch(sample, ids, Asked.of(model, sample))
+    return judge_open_rows(model, batch, try_in_half(model, batch, reserved, half), reserved)
 
-    def in_fp32(rows: Int[Tensor, "r"]) -> Judged:
-        some = sample.map(lambda tensor: tensor[rows])
-        with torch.autocast(ids.device.type, enabled=False):  # whatever the caller is in
-            return judge_in_one_pass(model, some, ids[rows], reserved, asked.at(rows))
 
-    with torch.autocast(ids.device.type, half):
-        first = judge_in_one_pass(model, sample, ids, reserved, asked)
+@torch.no_grad()
+def try_in_half(model: Model, batch: Batch, reserved: int = RESERVED, half: torch.dtype = torch.float16) -> Tried:
+    """The first pass, and the second for the rows that are judged again in any case.  Nothing here waits for the
+    device."""
+    # no casts are kept: a caller's own autocast might use those of a recorded pass, or the reverse
+    with torch.autocast(batch.ids.device.type, half, cache_enabled=False):
+        first = judge_in_one_pass(model, batch.sample, batch.ids, reserved, batch.asked)
     clear = first.exact_with_ids & (first.margin > CLEAR)  # a margin that is not a number is above nothing
-    # launched before anything waits for the first pass: the device has no pause
-    count = math.ceil(len(ids) / _CHECKED)
+    count = math.ceil(len(batch.ids) / _CHECKED)
     checked = first.margin.where(clear, torch.inf).topk(count, largest=False).indices
-    second = in_fp32(checked)
+    second = _in_fp32(model, batch, checked, reserved)
     borne_out = second.exact_with_ids & ((second.margin - first.margin[checked]).abs() < _MOVED)
     settled = clear & (borne_out | ~clear[checked]).all()
     judged = _with_rows(replace(first, quick=settled), checked, second)
-    open_rows = (~settled).index_fill(0, checked, False).nonzero()[:, 0]
-    return _with_rows(judged, open_rows, in_fp32(open_rows)) if len(open_rows) else judged
+    return Tried(judged, (~settled).index_fill(0, checked, False))
+
+
+@torch.no_grad()
+def judge_open_rows(model: Model, batch: Batch, tried: Tried, reserved: int = RESERVED) -> Judged:
+    """The second pass for all rows that are left."""
+    rows = tried.open.nonzero()[:, 0]
+    return _with_rows(tried.judged, rows, _in_fp32(model, batch, rows, reserved)) if len(rows) else tried.judged
+
+
+def _in_fp32(model: Model, batch: Batch, rows: Int[Tensor, "r"], reserved: int) -> Judged:
+    some = batch.map(lambda tensor: tensor[rows])
+    with torch.autocast(batch.ids.device.type, enabled=False):  # whatever the caller is in
+        return judge_in_one_pass(model, some.sample, some.ids, reserved, some.asked)
 
 
 def _with_rows(judged: Judged, rows: Int[Tensor, "r"], others: Judged) -> Judged:
     """The same, with some rows replaced."""
-    names = [field.name for field in fields(Judged)]
-    return Judged(**{name: getattr(judged, name).index_copy(0, rows, getattr(others, name)) for name in names})
+    return Judged(
+        *(one.index_copy(0, rows, other) for one, other in zip(judged.tensors(), others.tensors(), strict=True))
+    )

@@ -14,6 +14,7 @@ from longreach.kernels import HAS_TRITON
 from longreach.model import Model
 from longreach.objective import ObjectiveConfig, Places, id_targets, token_places, token_targets
 from longreach.ranks import ALONE, Ranks
+from longreach.recording import fixed, put
 from longreach.seeding import Draws
 from longreach.train.loss import WholeLoss
 from longreach.train.optimizer import OptimizerConfig, clip_each, learning_rate, take_shares
@@ -205,8 +206,7 @@ class Stepper:
             for index, tensor in enumerate(kept):
                 tensor.zero_() if fresh else tensor.copy_(moments[index])
         self.optimizer.zero_grad(set_to_none=True)
-        whole = torch.contiguous_format  # a sampler may give views, into which nothing can be written
-        self.ready = self._ready(self.number).map(lambda tensor: tensor.clone(memory_format=whole))
+        self.ready = self._ready(self.number).map(fixed)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             main = torch.cuda.current_stream()
@@ -234,8 +234,4 @@ class Stepper:
 
     def _prepare(self, ready: _Ready) -> None:
         """Put a batch where the recorded step looks for it."""
-        by_type: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
-        for pair in zip(self.ready.tensors(), ready.tensors(), strict=True):
-            by_type.setdefault(pair[0].dtype, []).append(pair)
-        for pairs in by_type.values():  # at once
-            torch._foreach_copy_([place for place, _ in pairs], [tensor for _, tensor in pairs])
+        put(ready.tensors(), self.ready.tensors())

@@ -1,0 +1,232 @@
+"""Batches that follow each other: which of them are judged in half precision, and which by a recorded pass.
+
+A CPU records no CUDA graphs.  Here torch's tracer stands for one: it too keeps operations and forgets Python, and
+refuses what would wait for a number.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from catalogue import ATTENTIONS, ENCODINGS, label
+from helpers import TINY, draw
+from learned import JOBS, half_trained, repeating
+from on_gpu import OnGpu, run_apart
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from longreach.api import (
+    EvalConfig,
+    Lengths,
+    ParityScratchpad,
+    RecurrentConfig,
+    Sequential,
+    build_model,
+)
+from longreach.bench.scribble import Scribble, scribbled
+from longreach.evaluate import Judge, Judged, evaluate, judge, judge_in_one_pass, judge_in_two_passes, judging
+from longreach.evaluate.exact_match import Asked
+from longreach.evaluate.two_passes import Batch, Tried, try_in_half
+
+
+class Traced:
+    """In place of a recorded pass."""
+
+    def __init__(self, model, batch, reserved):
+        def passes(*tensors):
+            places = iter(tensors)
+            tried = try_in_half(model, batch.map(lambda tensor: next(places)), reserved)
+            return [*tried.judged.tensors(), tried.open]
+
+        self.replay = make_fx(passes)(*batch.tensors())
+
+    def __call__(self, batch):
+        with torch.no_grad():
+            *judged, is_open = self.replay(*batch.tensors())
+        return Tried(Judged(*judged), is_open)
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """How each batch was judged, where half precision always pays and a trace stands for a graph."""
+    seen = []
+
+    def plain(*arguments):
+        seen.append("plain")
+        return try_in_half(*arguments)
+
+    class Watched(Traced):
+        def __init__(self, *arguments):
+            seen.append("record")
+            super().__init__(*arguments)
+
+        def __call__(self, batch):
+            seen.append("replay")
+            return super().__call__(batch)
+
+    monkeypatch.setattr(Judge, "half_pays", lambda judge, sample: True)
+    monkeypatch.setattr(judging, "try_in_half", plain)
+    monkeypatch.setattr(judging, "_Recorded", Watched)
+    monkeypatch.setattr(judging, "_has_memory", lambda device: True)
+    return seen
+
+
+def _assert_equal(found, expected):
+    for one, other in zip(found.tensors(), expected.tensors(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def _other(sample):
+    """A batch of the same shape with other rows, in which some answers are wrong."""
+    other = sample.map(lambda tensor: tensor.flip(0))
+    tokens = other.tokens.clone()
+    tokens[1::4] = torch.where(other.answer[1::4], 1 + tokens[1::4] % int(tokens.max()), tokens[1::4])
+    return replace(other, tokens=tokens)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_batches_of_one_shape_are_recorded_and_replayed(job, ways):
+    model, task, policy, sample = half_trained(job)
+    judge = Judge(model)
+    batches = [sample, _other(sample), sample, _other(_other(sample))]
+    found, expected = [], []
+    for batch in batches:
+        ids = policy.evaluation_ids(task, batch)
+        found.append(judge(batch, ids))
+        expected.append(judge_in_two_passes(model, batch, ids))
+    assert ways == ["plain", "record", "replay", "replay", "replay"]
+    for one, other in zip(found, expected, strict=True):  # only now: a later batch must not overwrite an earlier one
+        _assert_equal(one, other)
+    assert not torch.equal(found[0].exact, found[1].exact)
+    assert found[1].quick.any()
+
+
+def test_another_shape_is_recorded_anew(ways):
+    model, sample, ids = repeating()
+    judge = Judge(model)
+    for rows in (20, 20, 8, 8, 8, 20):
+        found = judge(sample.rows(0, rows), ids[:rows])
+        _assert_equal(found, judge_in_two_passes(model, sample.rows(0, rows), ids[:rows]))
+    assert ways == ["plain", "record", "replay", "plain", "record", "replay", "replay", "plain"]
+
+
+def test_what_is_asked_for_and_the_reserved_id_belong_to_a_shape(ways):
+    model, task, policy, sample = half_trained("predicted")
+    ids = policy.evaluation_ids(task, sample)
+    fewer = replace(sample, answer=sample.answer & (torch.arange(sample.answer.shape[1]) < 12))
+    assert Asked.of(model, fewer).tokens.shape != Asked.of(model, sample).tokens.shape
+    judge = Judge(model)
+    for batch, shift in ((sample, 0), (fewer, 0), (fewer, 7), (fewer, 7)):
+        _assert_equal(judge(batch, ids + shift, shift), judge_in_two_passes(model, batch, ids + shift, shift))
+    assert ways == ["plain", "plain", "plain", "record", "replay"]
+
+
+def test_nothing_is_recorded_where_it_is_not_wanted(ways, monkeypatch):
+    model, sample, ids = repeating()
+    unwanted = Judge(model, graph=False)
+    for _ in range(3):
+        unwanted(sample, ids)
+    assert ways == ["plain"] * 3
+    ways.clear()
+    judge, calls = Judge(model), []
+    with model.head.register_forward_hook(lambda *told: calls.append(1)):  # which a replay would not call
+        for _ in range(3):
+            judge(sample, ids)
+    assert len(calls) == 3 * 2
+    monkeypatch.setattr(judging, "_has_memory", lambda device: False)
+    judge(sample, ids)
+    assert ways == ["plain"] * 4
+
+
+@pytest.mark.parametrize(("left", "kept"), [(3, False), (5, True), (4, True)])
+def test_a_graph_must_find_as_much_memory_as_was_taken(left, kept, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (left, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 4)
+    assert judging._has_memory(torch.device("cuda")) == kept
+    assert not judging._has_memory(torch.device("cpu"))
+
+
+PARTS = [("encoding", part) for part in ENCODINGS] + [("attention", part) for part in ATTENTIONS]
+
+
+@pytest.mark.parametrize(("name", "part"), PARTS, ids=label)
+def test_both_passes_wait_for_nothing_whatever_the_model_is_made_of(name, part):
+    task = ParityScratchpad()
+    model = build_model(replace(TINY, **{name: part}), len(task.vocabulary), 1, (0,), 120).eval()
+    batches = []
+    for seed in range(2):
+        sample = draw(task, [5, 9, 7, 12, 8], seed)
+        batches.append(Batch(sample, Sequential().evaluation_ids(task, sample), Asked.of(model, sample)))
+    replayed = Traced(model, batches[0], 0)(batches[1])
+    expected = try_in_half(model, batches[1])
+    _assert_equal(replayed.judged, expected.judged)
+    assert torch.equal(replayed.open, expected.open)
+
+
+def test_scores_are_the_same_with_a_recorded_pass_and_without(ways):
+    model, task, policy, _ = half_trained("coupled")
+    config = EvalConfig(lengths=Lengths((4, 8)), samples=70, free_samples=0, batch_tokens=20 * task.max_tokens(8))
+    found = evaluate(model, task, policy, config, seed=0, device="cpu")
+    assert ways.count("record") == 2
+    assert ways.count("replay") > 2
+    ways.clear()
+    assert found == evaluate(model, task, policy, replace(config, graph=False), seed=0, device="cpu")
+    assert set(ways) == {"plain"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_recorded_passes_decide_as_fp32_does_on_a_gpu():
+    cases = run_apart(Path(__file__).with_name("check_judging_on_gpu.py"))
+    assert len(cases) > 20
+    for case, found in cases.items():
+        assert found["recorded"], case
+        assert found["verdicts that differ"] == 0, case
+
+
+def test_half_precision_is_tried_where_it_pays(monkeypatch):
+    model, sample, ids = repeating()
+    assert not judge(model, sample, ids).quick.any()  # on a CPU never
+    monkeypatch.setattr(Judge, "half_pays", lambda judge, sample: True)
+    assert judge(model, sample, ids).quick.any()
+    assert not judge(model, sample, ids, try_half=False).quick.any()
+
+
+def test_half_precision_pays_for_large_batches_and_fused_attention():
+    weights = sum(parameter.numel() for parameter in build_model(TINY, 27, 0).parameters())
+    rows = judging._WORK // (weights * 200) + 1
+
+    def pays(config, rows=rows, gpu=True):
+        one = scribbled(Scribble(prompt_tokens=100), 1, 100, "cpu")
+        sample = one.map(lambda tensor: tensor.expand(rows, *tensor.shape[1:]))
+        tokens = sample.tokens.as_subclass(OnGpu) if gpu else sample.tokens
+        return Judge(build_model(config, 27, 0)).half_pays(replace(sample, tokens=tokens))
+
+    assert pays(TINY)
+    assert not pays(TINY, gpu=False)
+    assert not pays(TINY, rows=rows // 2)
+    assert not pays(replace(TINY, width=4096, heads=64), rows=3)
+    assert not pays(RecurrentConfig(layers=2, width=64))
+    for attention in ATTENTIONS:
+        config = replace(TINY, attention=attention)
+        fused = all(block.attention.mix.fused for block in build_model(config, 27, 0).blocks)
+        assert pays(config, 2 * rows) == fused
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_cell_where_nothing_was_settled_does_not_try_again(settled, monkeypatch):
+    tried = []
+
+    def watched(judge, sample, ids, reserved, try_half):
+        tried.append((int(sample.length[0]), try_half))
+        judged = judge_in_one_pass(judge.model, sample, ids, reserved)
+        return replace(judged, quick=torch.full_like(judged.exact, settled))
+
+    monkeypatch.setattr(Judge, "__call__", watched)
+    task = ParityScratchpad()
+    model = build_model(TINY, len(task.vocabulary), 0)
+    config = EvalConfig(lengths=Lengths((4, 6)), samples=6, free_samples=0, batch_tokens=2 * task.max_tokens(6))
+    evaluate(model, task, Sequential(), config, seed=0, device="cpu")
+    firsts = [index == 0 or tried[index - 1][0] != length for index, (length, _) in enumerate(tried)]
+    assert sum(firsts) == 2
+    assert len(tried) > 4
+    assert [half for _, half in tried] == [first or settled for first in firsts]
