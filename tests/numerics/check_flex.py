@@ -19,7 +19,8 @@ from longreach.api import FireConfig, ScaledSoftmaxConfig, TransformerConfig, bu
 from longreach.attention import Attention, flex
 
 DEVICE = sys.argv[1]
-TOKENS = flex.FROM + 100 if DEVICE == "cuda" else 150
+TOKENS = flex.FROM + 10 if DEVICE == "cuda" else 150
+"""The last block has less than any kernel takes at a time."""
 GENERATOR = torch.Generator().manual_seed(0)
 
 

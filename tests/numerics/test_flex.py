@@ -121,7 +121,8 @@ def test_causal_blocks_are_what_torch_finds(tokens):
         for row in range(count.shape[2]):
             found, expected = (getattr(blocks, f"{kind}_indices")[0, 0, row] for blocks in (ours, theirs))
             some = slice(int(count[0, 0, row]))
-            assert sorted(found[some].tolist()) == expected[some].tolist()
+            # in this order: kernels go through as many keys as there are, and leave out what comes after
+            assert found[some].tolist() == expected[some].tolist()
 
 
 @pytest.mark.parametrize(

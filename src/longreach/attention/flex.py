@@ -80,11 +80,12 @@ def causal_blocks(tokens: int, device: torch.device) -> BlockMask:
     count = -(-tokens // _BLOCK)
     blocks = torch.arange(count, dtype=torch.int32, device=device)
     ragged = (blocks == count - 1) & (tokens % _BLOCK > 0)
-    own_first = (blocks[:, None] + blocks) % count
     in_order = blocks.expand(count, count).contiguous()
+    # the last goes in order: kernels stop after as many keys as there are, so that a block that is not full ends it
+    in_part = torch.where(ragged[:, None], in_order, (blocks[:, None] + blocks) % count)
     return BlockMask.from_kv_blocks(
         torch.where(ragged, count, 1).int()[None, None],
-        own_first[None, None],
+        in_part[None, None],
         torch.where(ragged, 0, blocks).int()[None, None],
         in_order[None, None],
         BLOCK_SIZE=_BLOCK,

@@ -1,8 +1,9 @@
 """Scores by length, and by any field of the task."""
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -138,8 +139,9 @@ def evaluate(
     done = 0
     for cell in cells(task, config)[0]:
         counts: Counter[str] = Counter()
-        judge = Judge(model, config.graph)
-        for start, size in _batches(cell, config):
+        batches = _batches(cell, config)
+        judge = Judge(model, config.graph and len(batches) >= _WORTH_RECORDING)
+        for start, size in batches:
             # where half precision settled nothing of the first batch, as with a model that fails, it is not tried again
             try_half = start == 0 or counts["quick"] > 0
             counts += _count(judge, policy, cell, config, start, size, device, try_half)
@@ -176,11 +178,15 @@ _METRICS = {
 """Metrics and what they are counted over.  `tf`: the true prefix is given; `free`: the model is on its own."""
 
 
-def _batches(cell: Cell, config: EvalConfig) -> Iterator[tuple[int, int]]:
-    """(first sample, number of samples), as many at once as the memory budget allows."""
-    size = max(1, config.batch_tokens // cell.task.max_tokens(cell.length))
-    for start in range(0, config.samples, size):
-        yield start, min(size, config.samples - start)
+_WORTH_RECORDING = 4
+"""Batches of a cell from which recording the pass over one on a GPU pays."""
+
+
+def _batches(cell: Cell, config: EvalConfig) -> list[tuple[int, int]]:
+    """(first sample, number of samples): as few as the memory budget allows, and as equal as they can be."""
+    most = max(1, config.batch_tokens // cell.task.max_tokens(cell.length))
+    size = math.ceil(config.samples / math.ceil(config.samples / most))
+    return [(start, min(size, config.samples - start)) for start in range(0, config.samples, size)]
 
 
 def _count(

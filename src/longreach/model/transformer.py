@@ -156,11 +156,8 @@ class Transformer(Model):
 
     def _fuses(self, tokens: Tensor, cache: Cache | None) -> bool:
         """Whether the layers are computed in half precision on a GPU and may be by what is written for just that.
-        Gradients in fp16 would need scaling, which nobody does here; and where bits must repeat, the plain way is the
-        one that was seen to."""
+        Gradients in fp16 would need scaling, which nobody does here."""
         whole = cache is None and not self.recompute and self.config.loops == 1
-        if torch.are_deterministic_algorithms_enabled():
-            return False
         if not (self.may_fuse and whole and HAS_TRITON and tokens.is_cuda and torch.is_autocast_enabled("cuda")):
             return False
         from longreach.model.fused import fits  # needs Triton
