@@ -11,6 +11,8 @@ import pytest
 import torch
 from catalogue import ATTENTIONS, ENCODINGS, label
 from helpers import TINY, draw
+from hypothesis import given
+from hypothesis import strategies as st
 from learned import JOBS, half_trained, repeating
 from on_gpu import OnGpu, run_apart
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -25,6 +27,7 @@ from longreach.api import (
 )
 from longreach.bench.scribble import Scribble, scribbled
 from longreach.evaluate import Judge, Judged, evaluate, judge, judge_in_one_pass, judge_in_two_passes, judging
+from longreach.evaluate.evaluate import Cell, _batches
 from longreach.evaluate.exact_match import Asked
 from longreach.evaluate.two_passes import Batch, Tried, try_in_half
 
@@ -165,13 +168,27 @@ def test_both_passes_wait_for_nothing_whatever_the_model_is_made_of(name, part):
 
 def test_scores_are_the_same_with_a_recorded_pass_and_without(ways):
     model, task, policy, _ = half_trained("coupled")
-    config = EvalConfig(lengths=Lengths((4, 8)), samples=70, free_samples=0, batch_tokens=20 * task.max_tokens(8))
+    config = EvalConfig(lengths=Lengths((4, 8)), samples=100, free_samples=0, batch_tokens=25 * task.max_tokens(8))
+    assert task.max_tokens(8) > 4 / 3 * task.max_tokens(4)
     found = evaluate(model, task, policy, config, seed=0, device="cpu")
-    assert ways.count("record") == 2
-    assert ways.count("replay") > 2
+    # the shorter length has too few batches
+    assert ways == ["plain"] * 3 + ["plain", "record", "replay", "replay", "replay"]
     ways.clear()
     assert found == evaluate(model, task, policy, replace(config, graph=False), seed=0, device="cpu")
     assert set(ways) == {"plain"}
+
+
+@given(samples=st.integers(1, 300), tokens=st.integers(1, 2000))
+def test_a_cell_is_cut_into_few_batches_of_one_size(samples, tokens):
+    cell = Cell(ParityScratchpad(), 5, {})
+    most = max(1, tokens // cell.task.max_tokens(5))
+    batches = _batches(cell, EvalConfig(samples=samples, free_samples=0, batch_tokens=tokens))
+    assert [number for start, size in batches for number in range(start, start + size)] == list(range(samples))
+    assert len(batches) == -(-samples // most)
+    assert len({size for _, size in batches[:-1]}) <= 1
+    assert batches[-1][1] <= batches[0][1] <= most
+    if samples % len(batches) == 0:
+        assert batches[0][1] == batches[-1][1]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -183,7 +183,8 @@ _WORTH_RECORDING = 4
 
 
 def _batches(cell: Cell, config: EvalConfig) -> list[tuple[int, int]]:
-    """(first sample, number of samples): as few as the memory budget allows, and as equal as they can be."""
+    """(first sample, number of samples): as few batches as the memory budget allows, all of one size but
+    for the last."""
     most = max(1, config.batch_tokens // cell.task.max_tokens(cell.length))
     size = math.ceil(config.samples / math.ceil(config.samples / most))
     return [(start, min(size, config.samples - start)) for start in range(0, config.samples, size)]
