@@ -118,6 +118,9 @@ def test_only_half_precision_on_a_gpu_is_fused(monkeypatch):
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cuda")
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
     assert model._fuses(there, None)
+    with monkeypatch.context() as exactly:  # sums have a fixed order
+        exactly.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+        assert model._fuses(there, None)
     assert not model._fuses(here, None)
     assert not looped._fuses(there, None)
     assert not model._fuses(there, model.new_cache(1, 4))

@@ -4,6 +4,7 @@ A CPU records no CUDA graphs.  Here torch's tracer stands for one: it too keeps 
 refuses what would wait for a number.
 """
 
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,23 +31,29 @@ from longreach.evaluate import Judge, Judged, evaluate, judge, judge_in_one_pass
 from longreach.evaluate.evaluate import Cell, _batches
 from longreach.evaluate.exact_match import Asked
 from longreach.evaluate.two_passes import Batch, Tried, try_in_half
+from longreach.recording import fixed, put, record
 
 
-class Traced:
-    """In place of a recorded pass."""
+def trace(compute, batch):
+    """In place of `record`: the result is overwritten by every replay."""
 
-    def __init__(self, model, batch, reserved):
-        def passes(*tensors):
-            places = iter(tensors)
-            tried = try_in_half(model, batch.map(lambda tensor: next(places)), reserved)
-            return [*tried.judged.tensors(), tried.open]
+    def passes(*tensors):
+        places = iter(tensors)
+        tried = compute(batch.map(lambda tensor: next(places)))
+        return [*tried.judged.tensors(), tried.open]
 
-        self.replay = make_fx(passes)(*batch.tensors())
+    traced = make_fx(passes)(*batch.tensors())
+    *judged, is_open = passes(*batch.tensors())
+    result = Tried(Judged(*judged), is_open)
+    for tensor in (*judged, is_open):
+        tensor.zero_()
 
-    def __call__(self, batch):
-        with torch.no_grad():
-            *judged, is_open = self.replay(*batch.tensors())
-        return Tried(Judged(*judged), is_open)
+    def replay():
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            for place, tensor in zip((*judged, is_open), traced(*batch.tensors()), strict=True):
+                place.copy_(tensor)
+
+    return result, replay
 
 
 @pytest.fixture
@@ -58,18 +65,15 @@ def ways(monkeypatch):
         seen.append("plain")
         return try_in_half(*arguments)
 
-    class Watched(Traced):
-        def __init__(self, *arguments):
-            seen.append("record")
-            super().__init__(*arguments)
-
-        def __call__(self, batch):
-            seen.append("replay")
-            return super().__call__(batch)
+    def watched(compute, batch):
+        before = list(seen)
+        result, replay = trace(compute, batch)
+        seen[:] = [*before, "record"]
+        return result, lambda: seen.append("replay") or replay()
 
     monkeypatch.setattr(Judge, "half_pays", lambda judge, sample: True)
     monkeypatch.setattr(judging, "try_in_half", plain)
-    monkeypatch.setattr(judging, "_Recorded", Watched)
+    monkeypatch.setattr(judging, "record", watched)
     monkeypatch.setattr(judging, "_has_memory", lambda device: True)
     return seen
 
@@ -98,10 +102,33 @@ def test_batches_of_one_shape_are_recorded_and_replayed(job, ways):
         found.append(judge(batch, ids))
         expected.append(judge_in_two_passes(model, batch, ids))
     assert ways == ["plain", "record", "replay", "replay", "replay"]
-    for one, other in zip(found, expected, strict=True):  # only now: a later batch must not overwrite an earlier one
+    for one, other in zip(found, expected, strict=True):
         _assert_equal(one, other)
     assert not torch.equal(found[0].exact, found[1].exact)
     assert found[1].quick.any()
+
+
+def test_a_later_batch_does_not_overwrite_an_earlier_one(ways):
+    """Where nothing is left open, so that nothing makes new tensors of the results."""
+    model, sample, ids = repeating()
+    judge, flipped = Judge(model), sample.map(lambda tensor: tensor.flip(0))
+    found = [judge(batch, ids) for batch in (sample, flipped, sample, flipped)]
+    assert ways.count("replay") == 3
+    for one, batch in zip(found, (sample, flipped, sample, flipped), strict=True):
+        assert one.quick.sum() == len(ids) - 3
+        _assert_equal(one, judge_in_two_passes(model, batch, ids))
+    assert not torch.equal(found[2].margin, found[3].margin)
+
+
+@pytest.mark.parametrize("try_half", [True, False])
+def test_what_the_caller_computes_in_makes_no_difference(ways, try_half):
+    model, sample, ids = repeating()
+    alone, inside = Judge(model), Judge(model)
+    for _ in range(3):
+        expected = alone(sample, ids, try_half=try_half)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = inside(sample, ids, try_half=try_half)
+        _assert_equal(found, expected)
 
 
 def test_another_shape_is_recorded_anew(ways):
@@ -160,10 +187,13 @@ def test_both_passes_wait_for_nothing_whatever_the_model_is_made_of(name, part):
     for seed in range(2):
         sample = draw(task, [5, 9, 7, 12, 8], seed)
         batches.append(Batch(sample, Sequential().evaluation_ids(task, sample), Asked.of(model, sample)))
-    replayed = Traced(model, batches[0], 0)(batches[1])
+    places = batches[0].map(fixed)
+    found, replay = trace(lambda batch: try_in_half(model, batch), places)
+    put(batches[1].tensors(), places.tensors())
+    replay()
     expected = try_in_half(model, batches[1])
-    _assert_equal(replayed.judged, expected.judged)
-    assert torch.equal(replayed.open, expected.open)
+    _assert_equal(found.judged, expected.judged)
+    assert torch.equal(found.open, expected.open)
 
 
 def test_scores_are_the_same_with_a_recorded_pass_and_without(ways):
@@ -176,6 +206,28 @@ def test_scores_are_the_same_with_a_recorded_pass_and_without(ways):
     ways.clear()
     assert found == evaluate(model, task, policy, replace(config, graph=False), seed=0, device="cpu")
     assert set(ways) == {"plain"}
+
+
+def test_what_is_recorded_is_what_is_replayed(monkeypatch):
+    happened = []
+
+    class Graph:
+        def replay(self):
+            happened.append(("replayed", self))
+
+    @contextmanager
+    def capture(graph):
+        happened.append(("began", graph))
+        yield
+        happened.append(("ended", graph))
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    result, replay = record(lambda places: happened.append(("computed", places)) or "result", "places")
+    replay()
+    assert result == "result"
+    (_, graph), *others = happened
+    assert others == [("computed", "places"), ("ended", graph), ("replayed", graph)]
 
 
 @given(samples=st.integers(1, 300), tokens=st.integers(1, 2000))
@@ -195,6 +247,7 @@ def test_a_cell_is_cut_into_few_batches_of_one_size(samples, tokens):
 def test_recorded_passes_decide_as_fp32_does_on_a_gpu():
     cases = run_apart(Path(__file__).with_name("check_judging_on_gpu.py"))
     assert len(cases) > 20
+    assert sum(found["settled"] for found in cases.values()) > 100  # what is not settled is judged in the plain way
     for case, found in cases.items():
         assert found["recorded"], case
         assert found["verdicts that differ"] == 0, case

@@ -10,10 +10,9 @@ from torch import Tensor
 from longreach.attention import Attention
 from longreach.evaluate.exact_match import Asked, Judged, judge_in_one_pass
 from longreach.evaluate.two_passes import Batch, Tried, judge_open_rows, try_in_half
-from longreach.kernels import on_its_device
 from longreach.model import RESERVED, Model
 from longreach.model.parts import is_watched
-from longreach.recording import fixed, put
+from longreach.recording import fixed, put, record
 from longreach.tasks import Sample
 
 _ROWS = 4
@@ -58,7 +57,7 @@ class Judge:
         return sample.tokens.is_cuda and self.fused and much
 
     def _try(self, batch: Batch, reserved: int) -> Tried:
-        kind = (reserved, *((tensor.shape, tensor.dtype) for tensor in batch.tensors()))
+        kind = (reserved, *(tensor.shape for tensor in batch.tensors()))
         if kind != self.kind:  # in the first of a kind, libraries choose kernels and allocate what they keep
             self.kind, self.recorded = kind, None
         elif self.recorded is None and self._may_record(batch):
@@ -66,7 +65,7 @@ class Judge:
         return try_in_half(self.model, batch, reserved) if self.recorded is None else self.recorded(batch)
 
     def _may_record(self, batch: Batch) -> bool:
-        """If nobody's hooks would be passed over."""
+        """If no hooks would be passed over."""
         return self.graph and _has_memory(batch.ids.device) and not is_watched(*self.model.modules())
 
 
@@ -75,13 +74,11 @@ class _Recorded:
 
     def __init__(self, model: Model, batch: Batch, reserved: int) -> None:
         self.batch = batch.map(fixed)
-        self.graph = torch.cuda.CUDAGraph()
-        with on_its_device(batch.ids), torch.cuda.graph(self.graph):
-            self.tried = try_in_half(model, self.batch, reserved)
+        self.tried, self.replay = record(lambda places: try_in_half(model, places, reserved), self.batch)
 
     def __call__(self, batch: Batch) -> Tried:
         put(batch.tensors(), self.batch.tensors())
-        self.graph.replay()
+        self.replay()
         return self.tried.clone()  # the next batch overwrites it
 
 
