@@ -47,6 +47,7 @@ class Judge:
         if not (try_half and self.half_pays(sample)):
             with torch.autocast(ids.device.type, enabled=False):
                 return judge_in_one_pass(self.model, sample, ids, reserved)
+        # what no model sees is not copied
         batch = Batch(replace(sample, hidden={}), ids, Asked.of(self.model, sample))
         return judge_open_rows(self.model, batch, self._try(batch, reserved), reserved)
 

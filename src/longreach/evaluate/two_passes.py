@@ -64,7 +64,8 @@ def judge_in_two_passes(
     reserved: int = RESERVED,
     half: torch.dtype = torch.float16,
 ) -> Judged:
-    """The first in half precision, the second in fp32 and only for those rows that the first cannot settle."""
+    """The first in half precision, the second in fp32 and only for those rows that the first cannot settle: the plain
+    way, which recorded passes are tested against."""
     batch = Batch(sample, ids, Asked.of(model, sample))
     return judge_open_rows(model, batch, try_in_half(model, batch, reserved, half), reserved)
 
