@@ -119,6 +119,19 @@ def test_attention_is_the_formula(config, weigh, with_bias):
     torch.testing.assert_close(last, found[:, :, 6:], rtol=1e-6, atol=1e-6)  # one query, as in generation
 
 
+def test_rounding_breaks_no_tie_of_top_k():
+    """Keys of equal tokens have equal scores up to the order of sums: all of them stay, whichever comes out ahead."""
+    attention = TopKConfig(keep=2).build(Shape(8, 1, (0,), 0))
+    scores = torch.tensor([[[[8.0, -40.0, 3.0, 3.0, 3.0, 2.0]]]])
+    exact = attention.weigh(scores)
+    assert (exact > 0).tolist() == [[[[True, False, True, True, True, False]]]]
+    for ulps in ([0, 0, 1, 0, -1, 0], [0, 0, -3, 2, 0, 0]):
+        rounded = scores * (1 + torch.tensor(ulps) * torch.finfo(torch.float32).eps)
+        torch.testing.assert_close(attention.weigh(rounded), exact)
+    few = scores.masked_fill(torch.arange(6) > 0, -torch.inf)  # fewer keys than are kept
+    assert attention.weigh(few).tolist() == [[[[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]]]
+
+
 def test_asentmax_lets_each_state_say_how_scores_grow():
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 7, 8, generator=generator, dtype=torch.float64) for _ in range(3))

@@ -141,6 +141,19 @@ def test_rank_correlation_shares_ranks_among_equals():
     assert rank_correlation(one, torch.ones(1, 4)).isnan().all()
 
 
+def test_rounding_breaks_no_tie_of_a_rank_correlation():
+    """Equal masks give equal outcomes up to the order of sums."""
+    outcomes = torch.tensor([[-3.0, -3.0, -1.0, -1.0, -1.0, -7.0]])
+    rounding = torch.tensor([[2.0, -1.0, 0.0, 3.0, -2.0, 1.0]]) * 1e-7
+    other = torch.tensor([[1.0, 2.0, 4.0, 3.0, 0.0, 5.0]])
+    exact = rank_correlation(outcomes, other)
+    for sign in (1, -1):
+        assert torch.equal(rank_correlation(outcomes * (1 + sign * rounding), other), exact)
+    assert rank_correlation(torch.full((1, 6), -3.0) * (1 + rounding), other).isnan().all()
+    endless = torch.tensor([[1.0, torch.inf, torch.inf, 2.0, 3.0, 4.0]])
+    assert torch.equal(rank_correlation(endless, other), rank_correlation(endless.clamp(max=9.0), other))
+
+
 @given(st.integers(2, 60), st.integers(1, 5), st.sampled_from(["fixed", "range"]))
 def test_a_mask_depends_on_its_number_alone(count, window, kind):
     config = ProbeConfig(keep=0.7, mask_kind=kind)

@@ -1,4 +1,4 @@
-"""Softmax over the few largest scores: what is not among them has no weight at all, however much of it there is."""
+"""Softmax over the few largest scores: all other keys get a weight of exactly zero, however many there are."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,27 @@ from longreach.attention.scaled_softmax import ScaledSoftmax, ScaledSoftmaxConfi
 from longreach.positions.encodings import Shape
 from longreach.registry import register
 
+_TIE = 1e-5
+"""Scores are equal if they differ by less than this share of the row's largest absolute score (at least 1).
+
+Rounding is about 1e-6 of that score in float32.  Exact comparison would let the order of sums decide ties, and so the
+CPU, the chunk size and the batch.
+"""
+
 
 @register("attention", "top_k")
 @dataclass(frozen=True, kw_only=True)
 class TopKConfig(ScaledSoftmaxConfig):
     """Each query reads the `keep` keys with the largest scores (Gupta et al., 2021), which grow as in `scaled_softmax`.
 
-    A crowd of others cannot dilute what a head reads as long as it ranks below.  Equal scores at the edge all stay.
+    Distractors cannot dilute a head as long as their scores rank below the kept keys.  Keys that tie with the last kept
+    key are all kept; scores tie if they differ by less than 1e-5 of the largest absolute score.
     """
 
     paper = "Gupta et al., 2021"
 
     keep: int = 16
-    """Keys that a query reads."""
+    """Number of keys that a query reads, ties excepted."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,6 +51,7 @@ class TopK(ScaledSoftmax):
 
     def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         if scores.shape[-1] > self.keep:
-            edge = scores.topk(self.keep, dim=-1).values[..., -1:]
-            scores = scores.masked_fill(scores < edge, -torch.inf)
+            largest = scores.detach().masked_fill(scores == -torch.inf, 0).abs().amax(-1, keepdim=True)
+            edge = scores.detach().topk(self.keep, dim=-1).values[..., -1:]
+            scores = scores.masked_fill(scores < edge - _TIE * largest.clamp(min=1), -torch.inf)
         return scores.softmax(-1)
