@@ -251,6 +251,18 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 
 
 def _type_name(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return " | ".join(map(str, get_args(hint)))
-    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+    """Return a type as a user of recipes reads it: the kind of a part, `mapping`, `list of int`, `float | none`."""
+    origin, options = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return " | ".join(map(str, options))
+    if origin in (Union, types.UnionType):
+        return " | ".join(map(_type_name, options))
+    if origin in (list, tuple):
+        return f"list of {_type_name(options[0])}"
+    if hint is type(None):
+        return "none"
+    if hint in (Span, Lengths):
+        return "range" if hint is Span else "lengths"
+    if origin in (dict, Mapping) or dataclasses.is_dataclass(hint):
+        return kind_of(hint) or "mapping"
+    return kind_of(hint) or (hint.__name__ if isinstance(hint, type) else "value")

@@ -1,5 +1,6 @@
 """The command line as a person or a script meets it."""
 
+import argparse
 import json
 import os
 import re
@@ -14,12 +15,13 @@ import pytest
 import yaml
 from rich.console import Console
 
-from longreach.cli.main import main
+from longreach.api import EvalConfig, Lengths, Span, TrainConfig
+from longreach.cli.main import main, parser
 from longreach.cli.progress import watch
 from longreach.registry import entries, kinds
-from longreach.runs import RunFolder, check, load_recipe, shipped_recipes
+from longreach.runs import Observer, RunFolder, check, execute, gather_info, load_recipe, shipped_recipes
 from longreach.tasks import Text
-from longreach.train import list_checkpoints
+from longreach.train import list_checkpoints, loop
 
 RECIPE = {
     "title": "tiny",
@@ -359,6 +361,78 @@ def test_every_verb_has_help(verb, capsys):
     assert "--json" in printed
     if verb == "run":
         assert "--train.optimizer.lr float  [0.0003]  Peak learning rate." in printed
+
+
+def _every_help():
+    """The help of every verb and of what is below it, by name."""
+    found, left = {}, [("longreach", parser())]
+    while left:
+        name, one = left.pop()
+        found[name] = one.format_help()
+        for action in one._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                left += [(f"{name} {verb}", below) for verb, below in action.choices.items()]
+    return found
+
+
+def test_help_speaks_of_settings_and_not_of_python(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    for verb, text in _every_help().items():
+        assert "%%" not in text, verb
+        assert not re.search(r"longreach\.\w|Config\b|dict\[|list\[|\bSpan\b|\bLengths\b|\bAny\]|docs/", text), verb
+    run = _every_help()["longreach run"]
+    assert "--model.position_head position_head | none  [None]" in run
+    assert "--train.lengths range  [1..40]" in run
+    assert "--evaluate.axes mapping" in run
+
+
+def test_lists_end_with_the_end_of_a_sentence(capsys):
+    assert main(["list", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    for kind in ("ids", "encoding", "attention", "position_head", "model"):
+        for row in shown[kind]:
+            assert row["summary"].endswith("."), row["name"]
+    (coupled,) = (row for row in shown["ids"] if row["name"] == "coupled")
+    assert coupled["summary"].endswith("written so far (Cho et al., NeurIPS 2024).")
+
+
+def test_only_flags_that_exist_are_suggested(recipe, capsys):
+    _check_fails(capsys, ["report", "x", "--path", "y"], 2, "unknown argument '--path'")
+    assert "--paths" not in capsys.readouterr().err
+    _check_fails(capsys, ["report", "x", "--jsno"], 2, "did you mean --json or --out?")
+    _check_fails(capsys, ["sweep", "run", "x.yaml", "--dryrun"], 2, "did you mean --dry-run")
+    _check_fails(capsys, ["run", recipe, "--free-samples", "3"], 2, "did you mean evaluate.free_samples?")
+
+
+def test_a_test_has_one_setting_by_two_names(finished, capsys):
+    run, shared = str(finished / "coupled" / "seed-0"), ["--lengths", "2", "--device", "cpu", "--json"]
+    answers = []
+    for flags in (["--samples", "6", "--free-samples", "3"], ["--evaluate.samples", "6", "--evaluate.free_samples=3"]):
+        assert main(["eval", run, *shared, *flags]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1]
+    assert {row["metric"]: row["samples"] for row in answers[0]}["token_em_free"] == 3
+    twice = ["--free-samples", "3", "--evaluate.free_samples", "3"]
+    _check_fails(capsys, ["eval", run, *twice], 2, "--free-samples and --evaluate.free_samples are one setting")
+    _check_fails(capsys, ["eval", run, "--evaluate.samples", "many"], 2, "evaluate.samples: expected int, got 'many'")
+    _check_fails(capsys, ["eval", run, "--evaluate.sample", "3"], 2, "did you mean samples")
+
+
+def test_a_loss_that_is_not_known_yet_is_not_shown(tmp_path, monkeypatch):
+    """A GPU is asked for losses only where they are logged: before the first line there is none to show."""
+    monkeypatch.setattr(loop, "_reads_every_loss", lambda device: False)
+    notes = []
+    training = TrainConfig(lengths=Span(1, 4), steps=3, batch_size=4, log_every=50)
+    config = replace(
+        next(iter(load_recipe("parity_small").variants.values())),
+        train=training,
+        evaluate=EvalConfig(lengths=Lengths((4,)), samples=4, free_samples=2),
+    )
+    observer = Observer(phase=lambda title, total: lambda done, note: notes.append((title.split()[0], note)))
+    execute(config, RunFolder(tmp_path / "run"), gather_info("", "", "", 0, "cpu"), "cpu", observer=observer)
+    *before, last = (note for phase, note in notes if phase == "train")
+    assert before == [""] * 3
+    assert re.fullmatch(r"loss \d.*", last)
 
 
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(recipe, tmp_path):

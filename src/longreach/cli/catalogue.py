@@ -27,7 +27,7 @@ def _parts(kind: str) -> list[dict[str, Any]]:
     speeds = measured_speeds() if kind == "task" else {}
     rows = []
     for name, cls in sorted(entries(kind).items()):
-        row: dict[str, Any] = {"name": name, "summary": (inspect.getdoc(cls) or "").split("\n")[0]}
+        row: dict[str, Any] = {"name": name, "summary": summary(cls)}
         if kind in SHOWN:
             row["paper"] = getattr(cls, "paper", "")
         if issubclass(cls, Task):
@@ -36,6 +36,17 @@ def _parts(kind: str) -> list[dict[str, Any]]:
         row["settings"] = [vars(field) for field in field_help(cls)]
         rows.append(row)
     return rows
+
+
+def summary(cls: type) -> str:
+    """Return the first line of a class's docstring, and the lines after it up to the end of its last sentence."""
+    first_paragraph = (inspect.getdoc(cls) or "").split("\n\n")[0].splitlines()
+    shown: list[str] = []
+    for line in first_paragraph:
+        shown.append(line.strip())
+        if line.rstrip().endswith("."):
+            break
+    return " ".join(shown)
 
 
 def _facts(task: Task) -> dict[str, Any]:

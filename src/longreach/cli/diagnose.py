@@ -29,7 +29,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "diagnose",
         help="what longer lengths will need, and what training covers of it",
         description="How many tokens an answer needs, how far apart they are, which position IDs let training cover a"
-        " target length, and for a trained model how its errors will grow.  Estimates, each with a 95%% interval;"
+        " target length, and for a trained model how its errors will grow.  Estimates, each with a 95% interval;"
         " never a certificate.  Settings of a task as --task.FIELD VALUE.",
     )
     parser.add_argument(

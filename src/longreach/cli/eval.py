@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from longreach.cli.console import out, say
-from longreach.cli.flags import task_axes
+from longreach.cli.flags import evaluation_changes
 from longreach.cli.progress import watch
-from longreach.config import build, read_value, to_plain
+from longreach.config import Plain, build, read_value, to_plain
 from longreach.errors import BadInput
 from longreach.evaluate import EvalConfig, losses_to_json, make_card, to_csv, to_json
 from longreach.files import write_atomically
@@ -21,7 +21,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
         "eval",
         help="test a trained model at other lengths or settings",
-        description="Test one run, or every run below a folder.  Any task field is an axis: --task.k 4,6,8.",
+        description="Test one run, or every run below a folder.  Every task field is an axis: --task.k 4,6,8.  Every"
+        " setting of a recipe's section `evaluate` is a flag, such as --evaluate.seed 1; --samples is short for"
+        " --evaluate.samples, --free-samples for --evaluate.free_samples, and so on.",
     )
     parser.add_argument("run", type=Path, help="a run folder, or a folder of runs")
     parser.add_argument("--lengths", help="such as 20:500:20 (both ends included) or 10,20,40")
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.out is not None and not args.out.parent.is_dir():
         raise BadInput(f"there is no folder {args.out.parent} for --out")
     device = choose_device(args.device)
-    axes = task_axes(settings)
+    changes = evaluation_changes(settings)
     folders = list(find_runs(args.run))
     if not folders:
         raise BadInput(f"{args.run} holds no run")
@@ -56,7 +58,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput("runs on text and others do not share columns: --out with a .json file takes both")
     results = []
     for folder in folders:
-        results.append(_evaluate(folder, args, axes, device))
+        results.append(_evaluate(folder, args, changes, device))
     rows = [{**_label(result), **row} for result in results for row in _rows(result)]
     if args.out is not None:
         content = _as_csv(results) if as_csv else json.dumps(rows)
@@ -90,9 +92,9 @@ def _as_csv(results: list[Result]) -> str:
     return to_csv(scores, [label for label, result in zip(labels, results, strict=True) for _ in result.scores])
 
 
-def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[Any]], device: str) -> Result:
+def _evaluate(folder: RunFolder, args: argparse.Namespace, changes: Plain, device: str) -> Result:
     config, model = load_model(folder, device)
-    asked = _asked(config.evaluate, args, axes)
+    asked = _asked(config.evaluate, args, changes)
     if asked.prompt_ids_only and config.ids.supplier(config.task) != "model":
         raise BadInput(f"--prompt-ids-only concerns predicted IDs, which ids {config.ids.name} does not use")
     skipped = left_out(config.task, asked)
@@ -115,18 +117,21 @@ def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[
     return Result(folder, info, scores, card, info.variant or info.recipe, [] if text is None else text.losses)
 
 
-def _asked(stored: EvalConfig, args: argparse.Namespace, axes: dict[str, list[Any]]) -> EvalConfig:
-    """The run's own test with what the flags change."""
-    changes: dict[str, Any] = {"lengths": args.lengths, "samples": args.samples, "batch_tokens": args.batch_tokens}
-    changes["free_samples"] = 0 if args.relabel_ids and args.free_samples is None else args.free_samples
-    changes |= {"control": args.control, "shift": args.shift}
-    changes["encoding"] = None if args.encoding is None else read_value(args.encoding)
+def _asked(stored: EvalConfig, args: argparse.Namespace, changes: Plain) -> EvalConfig:
+    """Return the run's own test with the changes of the flags."""
+    flags: Plain = {"lengths": args.lengths, "samples": args.samples, "batch_tokens": args.batch_tokens}
+    flags |= {"free_samples": args.free_samples, "control": args.control, "shift": args.shift}
+    flags["encoding"] = None if args.encoding is None else read_value(args.encoding)
     for flag in ("relabel_ids", "prompt_ids_only"):
         if getattr(args, flag):
-            changes[flag] = True
-    if axes:
-        changes["axes"] = axes
-    given = {name: value for name, value in changes.items() if value is not None}
-    if "samples" in given and "free_samples" not in given:
+            flags[flag] = True
+    given = {name: value for name, value in flags.items() if value is not None}
+    for name in changes:
+        if name in given:
+            raise BadInput(f"--{name.replace('_', '-')} and --evaluate.{name} are one setting: give one of them")
+    given |= changes
+    if given.get("relabel_ids") is True:
+        given.setdefault("free_samples", 0)
+    if isinstance(given.get("samples"), int) and "free_samples" not in given:
         given["free_samples"] = min(given["samples"], stored.free_samples)
     return build(EvalConfig, {**to_plain(stored), **given}, "evaluate")

@@ -1,7 +1,6 @@
 """Flags that change one thing of a recipe: `--train.lr 1e-3`, `--task.k 4,6,8`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from longreach.config import Plain, merge, nested, read_value
 from longreach.errors import BadInput
@@ -32,15 +31,19 @@ def recipe_changes(arguments: Sequence[str]) -> Plain:
     return changes
 
 
-def task_axes(arguments: Sequence[str]) -> dict[str, list[Any]]:
-    """`--task.k 4,6,8` -> {k: [4, 6, 8]}."""
-    axes = {}
+def evaluation_changes(arguments: Sequence[str]) -> Plain:
+    """Return changes to a test: `--task.k 4,6,8 --evaluate.seed 1` -> {axes: {k: [4, 6, 8]}, seed: 1}."""
+    changes: Plain = {}
     for name, value in pair_up(arguments):
-        if not name.startswith("task."):
-            raise BadInput(f"unknown flag --{name}: besides the listed flags, only --task.FIELD can be varied")
-        values = read_value(f"[{value}]")
-        axes[name.removeprefix("task.").replace("-", "_")] = values if isinstance(values, list) else [values]
-    return axes
+        section, _, key = name.replace("-", "_").partition(".")
+        if section == "evaluate" and key:
+            changes[key] = read_value(value)
+        elif section == "task" and key:
+            values = read_value(f"[{value}]")
+            changes.setdefault("axes", {})[key] = values if isinstance(values, list) else [values]
+        else:
+            raise BadInput(f"unknown flag --{name}: besides the listed flags, --task.FIELD and --evaluate.FIELD exist")
+    return changes
 
 
 def task_settings(name: str, arguments: Sequence[str]) -> Plain:

@@ -16,7 +16,7 @@ from longreach.registry import nearest
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser("list", help="tasks, ID policies, encodings, attentions, recipes", description=__doc__)
     parser.add_argument("kind", nargs="?", help="one kind only, with the settings of each entry")
-    parser.add_argument("--markdown", action="store_true", help="print the page docs/catalogue.md")
+    parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     parser.add_argument("--json", action="store_true", help="print JSON: kind -> list of entries")
     parser.set_defaults(verb=run, takes_settings=False)
 

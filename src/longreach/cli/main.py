@@ -47,16 +47,25 @@ def parser(only: str = "") -> argparse.ArgumentParser:
     return top
 
 
+def _flags(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Return the long flags of the verb that the words name, such as `text loss`."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            named = next((number for number, word in enumerate(words) if word in action.choices), None)
+            return [] if named is None else _flags(action.choices[words[named]], words[named + 1 :])
+    return [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Every expected failure is one line on stderr, and so is every mistake in a file."""
     sys.path.insert(0, os.getcwd())  # so that `my_task.MyTask` beside a recipe can be named in it
     plain, settings = take_settings(sys.argv[1:] if arguments is None else arguments)
-    args, rest = parser(only=plain[0] if plain else "").parse_known_args(plain)
+    every = parser(only=plain[0] if plain else "")
+    args, rest = every.parse_known_args(plain)
     settings = [*rest, *settings]
     try:
         if settings and not args.takes_settings:
-            known = [f"--{name.replace('_', '-')}" for name in vars(args) if name not in ("verb", "takes_settings")]
-            raise BadInput(f"unknown argument {settings[0]!r}{nearest(settings[0], known)}")
+            raise BadInput(f"unknown argument {settings[0]!r}{nearest(settings[0], _flags(every, plain))}")
         return int(args.verb(args, settings))
     except (BadInput, RunFailed) as error:
         if os.environ.get("LONGREACH_DEBUG"):

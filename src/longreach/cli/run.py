@@ -219,4 +219,4 @@ def _settings_help() -> str:
             for field in field_help(cls)
             if field.name != "optimizer"
         ]
-    return "\n".join(lines).replace("%", "%%")
+    return "\n".join(lines)

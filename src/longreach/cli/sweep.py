@@ -37,6 +37,16 @@ from longreach.sweep import (
     sole_driver,
 )
 
+_EXAMPLE = """A sweep file is a recipe by name or path, a grid of settings to vary, and what a run may use:
+
+  recipe: copy_small
+  seeds: 3
+  grid:
+    model.layers: [1, 2]
+    train.optimizer.lr: [1e-3, 3e-3]
+  resources: {cpus: 1}
+"""
+
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser("sweep", help="many runs, on one machine or a cluster", description=__doc__)
@@ -45,6 +55,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "run",
         help="run what is left of a sweep",
         description="Run what is left of a sweep: finished runs are never run again, begun ones go on.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     start.add_argument("--backend", choices=("local", "ray"), default="local", help="processes of this machine, or Ray")
     start.add_argument(
@@ -67,7 +79,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     look = parts.add_parser("status", help="how far a sweep is", description="How far a sweep is; it may be running.")
     look.set_defaults(verb=status, takes_settings=False)
     for part in (start, look):
-        part.add_argument("file", type=Path, help="a sweep file (docs/cluster.md)")
+        part.add_argument("file", type=Path, help="a sweep file (`longreach sweep run --help` shows one)")
         part.add_argument("--out", help="folder of the sweep (default: runs/NAME), or a URL such as s3://BUCKET/PATH")
         part.add_argument("--json", action="store_true", help="print JSON, and no progress")
     get = parts.add_parser(

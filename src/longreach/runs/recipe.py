@@ -1,7 +1,8 @@
 """A recipe: one run, or several variants that differ only in what each of them names."""
 
+import difflib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,18 @@ def _refuse_unknown_keys(settings: Mapping[str, Any]) -> None:
     sections = [field.name for field in fields(RunConfig)]
     for key in settings:
         if key not in sections:
-            raise BadInput(f"{key}: unknown key{nearest(str(key), [*_HEAD, *sections])}")
+            within = [f"{section.name}.{key}" for section in fields(RunConfig) if _has_field(section, str(key))]
+            close = difflib.get_close_matches(str(key), [*_HEAD, *sections], n=1, cutoff=0.8)
+            hint = nearest(str(key), [*_HEAD, *sections])
+            if within:
+                hint = f"; did you mean {' or '.join([*close, *within])}?"
+            raise BadInput(f"{key}: unknown key{hint}")
+
+
+def _has_field(section: "Field[Any]", name: str) -> bool:
+    """Whether a section's default settings have a field of that name."""
+    default = section.default_factory
+    return callable(default) and name in {field.name for field in fields(default())}
 
 
 def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def train_runs(
             log=log,
             validate=validate,
             save=save,
-            progress=lambda done, loss: report(done, f"loss {loss:.3g}"),
+            progress=lambda done, loss: report(done, "" if loss is None else f"loss {loss:.3g}"),
             should_stop=lambda: ranks.any(observer.should_stop()),
             give_up=give_up,
         )

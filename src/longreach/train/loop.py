@@ -76,7 +76,7 @@ class Hooks:
     log: Callable[[int, dict[str, float]], None]
     validate: Callable[[int], float]
     save: Callable[[int, float | None], None]
-    progress: Callable[[int, float], None]
+    progress: Callable[[int, float | None], None]
     """Steps done and the latest known loss."""
     should_stop: Callable[[], bool]
     give_up: Callable[[str], None] | None = None
@@ -103,7 +103,6 @@ def train(
     common; their hooks agree on when to stop.
     """
     every = [hooks] if isinstance(hooks, Hooks) else list(hooks)
-    on_cpu = torch.device(data.device).type == "cpu"
     unread: list[torch.Tensor] = []
     latest: list[list[float]] = []
     alive = dict(enumerate(every))
@@ -130,8 +129,7 @@ def train(
         stop = every[0].should_stop()
         logging = done % config.log_every == 0 or last
         saving = done % config.save_every == 0 or last or stop
-        # reading losses waits for the device: a GPU is asked only where something is written anyway
-        if on_cpu or logging or saving:
+        if _reads_every_loss(data.device) or logging or saving:
             read = torch.stack(unread).tolist()
             _drop_spoilt(alive, read, first_step=done - len(read) + 1)
             latest, unread = read[-1], []
@@ -150,7 +148,7 @@ def train(
         if saving:
             for number, one in alive.items():
                 one.save(done, scores.get(number))
-        every[0].progress(done, latest[0][0] if latest else math.nan)
+        every[0].progress(done, latest[0][0] if latest else None)
         if not alive:
             return True
         if stop and not last:
@@ -164,6 +162,11 @@ def _values(model: Model, losses: list[float], rate: float, samples_per_second: 
     others = {} if model.position_head is None else {"id_loss": id_loss}
     others |= {} if model.dependency_head is None else {"dependency_loss": dependency_loss}
     return {"loss": loss, **others, "lr": rate, "grad_norm": norm, "samples_per_second": samples_per_second}
+
+
+def _reads_every_loss(device: str | torch.device) -> bool:
+    """Reading a loss waits for the device, so on a GPU losses are read only where they are logged or saved."""
+    return torch.device(device).type == "cpu"
 
 
 def _drop_spoilt(alive: dict[int, Hooks], read: list[list[list[float]]], first_step: int) -> None:
