@@ -82,13 +82,9 @@ class BinaryCalculation(Worksheet):
 
     def work_out(self, prompt: Sequence[str]) -> list[str]:
         numbers = "".join(prompt[:-2]).split(self.sign)
+        well_formed = len(numbers) == 2 or (len(numbers) == 1 and len(numbers[0]) < 3)
         bits_only = all(number and set(number) <= {"0", "1"} for number in numbers)
-        if (
-            tuple(prompt[-2:]) != self.ending
-            or not bits_only
-            or len(numbers) > 2
-            or len(numbers) == 1 < len(prompt) - 4
-        ):
+        if tuple(prompt[-2:]) != self.ending or not well_formed or not bits_only:
             raise BadInput(
                 f"{self.name}: a prompt is two binary numbers, as in 001 {self.sign} 01101, got {' '.join(prompt)!r}"
             )
@@ -99,21 +95,21 @@ class BinaryCalculation(Worksheet):
         return sample.answer & (sample.tokens != ZERO + 1)
 
     def places(self, sample: Sample) -> Int[Tensor, "b g t"]:
-        """IDs by weight; what lies beyond both numbers is read from the sign behind the longer one."""
+        """Return IDs by weight; bits beyond both numbers have that of the sign behind the longer one."""
         step, (n, m) = self.step(sample), self._sizes(sample)
         answer = step.minimum(n.maximum(m)) + 1
         return torch.where(step >= 0, answer, (self._weight(sample) + 1).masked_fill(step == -1, 0))[:, None]
 
     def _weight(self, sample: Sample) -> Int[Tensor, "b t"]:
-        """The weight of each bit of the prompt; the sign behind a number has that of one bit more."""
+        """Return the weight of each bit of the prompt; the sign behind a number has that of one bit more."""
         n, _ = self._sizes(sample)
         index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)
         return torch.where(index <= n, index, index - n - 1)
 
     @staticmethod
     def _sizes(sample: Sample) -> tuple[Int[Tensor, "b 1"], Int[Tensor, "b 1"]]:
-        """How many bits the two numbers have; a prompt without a sign is one number."""
-        sign = sample.tokens == SIGN
+        """Return how many bits the two numbers have; a prompt without a sign is one number."""
+        sign = (sample.tokens == SIGN) & ~sample.answer
         n = torch.where(sign.any(1, keepdim=True), sign.long().argmax(1, keepdim=True), sample.length[:, None])
         return n, (sample.length[:, None] - 1 - n).clamp(min=0)
 

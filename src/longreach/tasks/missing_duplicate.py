@@ -97,7 +97,7 @@ class MissingDuplicate(Worksheet):
 
     @staticmethod
     def _half(length: Int[Tensor, "b"]) -> Int[Tensor, "b 1"]:
-        """How many symbols a copy has; 1 where there is a single symbol."""
+        """Return how many symbols a copy has; 1 where there is a single symbol."""
         return (length[:, None] // 2).clamp(min=1)
 
     @staticmethod
