@@ -92,7 +92,7 @@ def _root(number: Int[Tensor, "b n"]) -> Int[Tensor, "b h"]:
     By hand: bring down the next pair of bits to the remainder, and subtract four times the root so far, plus one, where
     it fits.  Numbers stay arrays of bits, so nothing can overflow.
     """
-    pairs = pad(number, (0, number.shape[1] % 2)).unflatten(1, (-1, 2))
+    pairs = pad(number, (0, number.shape[1] % 2)).view(len(number), -1, 2)
     half = pairs.shape[1]
     root = number.new_zeros(len(number), half + 4)
     rest = torch.zeros_like(root)  # at most twice the root
