@@ -1,5 +1,6 @@
 """Tasks on numbers, grids and counts."""
 
+import math
 from itertools import product
 
 import pytest
@@ -11,7 +12,10 @@ from longreach.api import Addition, ParityScratchpad, Sample, Span, Task
 from longreach.config import build_part
 from longreach.errors import BadInput
 from longreach.tasks import (
+    BinaryAddition,
+    BinaryMultiplication,
     BucketSort,
+    ComputeSqrt,
     Count,
     Counting,
     Majority,
@@ -110,6 +114,31 @@ WORKED += [
 ]
 
 
+WORKED += [
+    (
+        BinaryAddition(),
+        "001 + 01101",
+        "0 0 1 + 0 1 1 0 1 ; =  0 1 0 1 1 .",
+        ["1 2 3 4 1 2 3 4 5 6 0  1 2 3 4 5 0"],
+        ["1 2 3 4 1 2 3 4 5 6 1  2 3 4 5 6 0"],
+    ),
+    (
+        BinaryMultiplication(),
+        "001 * 01101",
+        "0 0 1 * 0 1 1 0 1 ; =  0 0 0 1 1 0 1 .",
+        ["1 2 3 4 1 2 3 4 5 6 0  1 2 3 4 5 6 7 0"],
+        ["1 2 3 4 1 2 3 4 5 6 1  2 3 4 5 6 6 6 0"],
+    ),
+    (
+        ComputeSqrt(),
+        "0100101",
+        "0 1 0 0 1 0 1 ; =  0 1 1 0 .",
+        ["1 2 2 3 3 4 4 5 0  1 2 3 4 0"],
+        ["1 2 2 3 3 4 4 5 1  2 3 4 5 0"],
+    ),
+]
+
+
 @pytest.mark.parametrize(("task", "text", "words", "published", "aligned"), WORKED, ids=label)
 def test_worked_examples(task, text, words, published, aligned):
     sample = asked(task, text)
@@ -118,14 +147,15 @@ def test_worked_examples(task, text, words, published, aligned):
         assert task.coupling(sample, form)[0].tolist() == [[int(i) for i in level.split()] for level in ids]
 
 
-def test_carries_settle_whatever_the_columns_hold():
+@pytest.mark.parametrize("base", [2, 10])
+def test_carries_settle_whatever_the_columns_hold(base):
     for most in (9, 18, 19, 90, 1000):
         columns = torch.randint(0, most + 1, (50, 12), generator=torch.Generator().manual_seed(0))
         columns[:10] = most
         columns[10:20] = columns[10:20].clamp(max=9) // 9 * 9 + (torch.arange(12) == 0)  # long chains of nines
-        for row, digits in zip(columns.tolist(), settle(columns, most).tolist(), strict=True):
-            total = sum(number * 10**weight for weight, number in enumerate(row))
-            assert digits == [total // 10**weight % 10 for weight in range(12)]
+        for row, digits in zip(columns.tolist(), settle(columns, most, base).tolist(), strict=True):
+            total = sum(number * base**weight for weight, number in enumerate(row))
+            assert digits == [total // base**weight % base for weight in range(12)]
 
 
 def numbers(task: Task, sample: Sample, row: int, sign: str) -> tuple[list[str], list[str]]:
@@ -236,6 +266,75 @@ def test_a_long_product_is_as_right_as_a_short_one():
     task = Multiplication(factor_digits=None)
     sample = draw(task, [1500])
     assert task.solve(sample, 0) == answer_of(sample, 0)
+
+
+def bits_of(task: Task, sample: Sample, row: int) -> tuple[list[str], str]:
+    """The binary numbers of a prompt, and the answer without its stop."""
+    words = task.words(sample.tokens[row, : int(sample.num_tokens[row])].tolist())
+    size = int(sample.prompt_tokens[row])
+    assert (words[size - 2], words[size - 1], words[-1]) == (";", "=", ".")
+    return "".join(words[: size - 2]).replace("*", "+").split("+"), "".join(words[size:-1])
+
+
+@pytest.mark.parametrize("task", [BinaryAddition(), BinaryMultiplication()], ids=label)
+def test_binary_sums_and_products_are_those_of_python(task):
+    lengths = [*range(1, 60), 250, 2000]
+    sample = draw(task, lengths)
+    for row, length in enumerate(lengths):
+        given, answer = bits_of(task, sample, row)
+        assert sum(map(len, given)) + len(given) - 1 == length
+        values = [int(bits[::-1], 2) for bits in given]
+        if length > 2:
+            first, second = values
+            assert min(values) > 0
+            assert answer == f"{first + second if isinstance(task, BinaryAddition) else first * second:b}"[::-1]
+        else:  # one number, as in the authors' code
+            assert values[0] < 2**length - 1
+            assert answer == (f"{values[0]:b}"[::-1] if isinstance(task, BinaryAddition) else "0" * (length - 1))
+
+
+def test_binary_numbers_are_uniform_among_the_positive_ones():
+    task = BinaryAddition()
+    sample = draw(task, [6] * 9000)
+    drawn = [bits_of(task, sample, row)[0] for row in range(9000)]
+    sizes = torch.bincount(torch.tensor([len(first) for first, _ in drawn]), minlength=5)
+    assert (sizes[1:] - 2250).abs().max() < 220
+    values = torch.tensor([[int(number[::-1], 2) for number in pair] for pair in drawn if len(pair[0]) == 2])
+    for number, count in ((0, 3), (1, 7)):
+        found = torch.bincount(values[:, number], minlength=count + 1)
+        assert found[0] == 0
+        assert (found - len(values) / count).abs()[1:].max() < 5 * (len(values) / count) ** 0.5
+    short = draw(task, [2] * 3000)
+    found = torch.bincount(short.tokens[:, 0] - 5 + 2 * (short.tokens[:, 1] - 5), minlength=4)
+    assert found[3] == 0
+    assert (found[:3] - 1000).abs().max() < 150
+    for length in (29, 30, 31, 32, 64):  # up to 30 bits a number is drawn as one integer
+        bits = draw(ComputeSqrt(), [length] * 4000).tokens[:, :length] - 4
+        assert (bits.sum(0) - 2000).abs().max() < 180
+        assert bits.any(1).all()
+
+
+def test_roots_are_those_of_python():
+    task = ComputeSqrt()
+    lengths = [*range(1, 60), 250, 1001]
+    sample = draw(task, lengths)
+    for row, length in enumerate(lengths):
+        (number,), answer = bits_of(task, sample, row)
+        assert len(number) == length
+        assert len(answer) == math.ceil(length / 2)
+        assert int(answer, 2) == math.isqrt(int(number, 2)) > 0
+    every = draw(task, [6] * 3000)
+    assert len({tuple(row) for row in every.tokens[:, :6].tolist()}) == 63
+
+
+def test_a_bit_of_a_sum_needs_higher_bits_only_where_the_sum_may_end():
+    task = BinaryAddition()
+    sample = asked(task, "0101 + 0110")  # 10 + 6 = 16: zeros and carries up to the end
+    counts = task.depends_on(sample)[0].sum(1)[sample.answer[0]].tolist()
+    assert counts == [8, 9, 7, 5, 5, 3]
+    sample = asked(task, "1010 + 0100")  # 5 + 2 = 7, then zeros that are not written
+    counts = task.depends_on(sample)[0].sum(1)[sample.answer[0]].tolist()
+    assert counts == [2, 5, 5, 5]
 
 
 SPARSE = [
@@ -355,6 +454,8 @@ def test_no_symbol_is_favoured_by_the_majority():
         (Counting(numbers=10), 11, "in 1..10 .numbers., got 11"),
         (Minesweeper(), 0, "at least 1, got 0"),
         (Multiplication(), 0, "at least 1, got 0"),
+        (BinaryAddition(), 0, "at least 1, got 0"),
+        (ComputeSqrt(), 0, "at least 1, got 0"),
     ],
     ids=str,
 )
@@ -370,6 +471,13 @@ BAD_PROMPTS: list[tuple[Task, list[str], str]] = [
         ["37", "3 - 5", "; 1 1 - 1 =", "; 1 1", "5 + 3", "5 - 3 - 1"],
         "a prompt is numbers, as in 37 - 48",
     ),
+    (
+        BinaryAddition(),
+        ["", "101", "1 +", "+ 1", "1 + 1 + 1", "1 = + 1", "1 . 1"],
+        r"a prompt is two binary numbers, as in 001 \+ 01101",
+    ),
+    (BinaryMultiplication(), ["101", "1 *", "1 ; * 1"], r"a prompt is two binary numbers, as in 001 \* 01101"),
+    (ComputeSqrt(), ["", "1 = 1", "1 . 0"], "a prompt is a binary number, as in 100101"),
 ]
 
 

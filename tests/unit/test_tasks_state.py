@@ -1,6 +1,8 @@
 """Tasks that keep a state: automata, groups, arithmetic, stacks, and memories of one symbol."""
 
 import re
+from collections import Counter
+from functools import cache
 from itertools import groupby, pairwise
 
 import pytest
@@ -20,6 +22,7 @@ from longreach.tasks import (
     MissingDuplicate,
     ModularArithmetic,
     NBack,
+    SolveEquation,
     Span,
     StackManipulation,
     WordProblem,
@@ -123,6 +126,16 @@ def test_symbols_of_an_automaton_are_uniform():
         (lambda: ModularArithmetic(operators="+/"), "modular_arithmetic.operators must be some of"),
         (lambda: ModularArithmetic(operators="++"), "modular_arithmetic.operators must be some of"),
         (lambda: ModularArithmetic(scratchpad=True), "scratchpad must be false without brackets"),
+        (lambda: ModularArithmetic(published=True), "published must be false without brackets"),
+        (
+            lambda: ModularArithmetic(brackets=True, scratchpad=True, published=True),
+            "published must be false without brackets or with a scratchpad",
+        ),
+        (
+            lambda: ModularArithmetic(brackets=True, operators="+*", published=True),
+            r"operators must have \+ and - with published, got '\+\*'",
+        ),
+        (lambda: SolveEquation(modulus=1), "solve_equation.modulus must be in 2..1000, got 1"),
         (lambda: MissingDuplicate(symbols=1), "missing_duplicate.symbols must be at least 2, got 1"),
         (lambda: StackManipulation(symbols=0), "stack_manipulation.symbols must be at least 1, got 0"),
         (lambda: Dyck(kinds=5), "dyck.kinds must be in 1..4, got 5"),
@@ -160,9 +173,34 @@ def test_impossible_settings_are_refused(make, complaint):
         (ModularArithmetic(brackets=True), "((1 + 2)", "a prompt is an expression"),
         (ModularArithmetic(brackets=True), "(1 + 2) (1 + 2)", "a prompt is an expression"),
         (ModularArithmetic(brackets=True), "3", "a prompt is an expression"),
+        *(
+            (ModularArithmetic(brackets=True, published=True), text, "a prompt is an expression such as . . 1 ")
+            for text in (
+                "",
+                "()",
+                "1 + 2",
+                "-(1)",
+                "--1",
+                "((1))",
+                "(-(1+2))",
+                "(1+2",
+                "1)",
+                "(1+2+3)",
+                "(1 2)",
+                "(+1)",
+            )
+        ),
+        *(
+            (SolveEquation(), text, "solve_equation: a prompt is an equation such as")
+            for text in ("1 = 1", "(x + x) = 1", "x = ", "x = x", "(x) 1", "(x = 1", "0 0 0", "1", "= x 1", "x")
+        ),
         (EvenPairs(), "a even", "even_pairs: a prompt is a and b"),
         (EvenPairs(), "=", "even_pairs: a prompt is a and b"),
         (MissingDuplicate(), "a b a", "missing_duplicate: a prompt is a string twice"),
+        (MissingDuplicate(), "a", "missing_duplicate: a prompt is a string twice"),
+        (MissingDuplicate(), "-", "missing_duplicate: a prompt is a string twice"),
+        (MissingDuplicate(), "a b a ? - -", "missing_duplicate: a prompt is a string twice"),
+        (MissingDuplicate(), "a - a ? -", "missing_duplicate: a prompt is a string twice"),
         (MissingDuplicate(), "a b a b", "missing_duplicate: a prompt is a string twice"),
         (MissingDuplicate(), "a ? ? b", "missing_duplicate: a prompt is a string twice"),
         (MissingDuplicate(), "a a b ?", "missing_duplicate: a prompt is a string twice"),
@@ -297,6 +335,97 @@ def test_numbers_operators_and_brackets_are_uniform():
     assert abs(counts[2] / len(within) - 3 / 6) < 0.08
 
 
+def test_published_expressions_have_signs_and_single_numbers_in_brackets():
+    task = ModularArithmetic(brackets=True, published=True)
+    texts = ["3", "-3", "(3)", "(-3)", "(1--2)", "((-1)*4)", "((1+2)-(-3*(4)))"]
+    assert [solved(task, text) for text in texts] == ["3", "2", "3", "2", "3", "1", "0"]
+    sample = draw(task, [1, 2, 3, 4] * 50, max_length=9)
+    shapes = {re.sub("[0-4]", "d", "".join(words_of(task, sample, row)[0])) for row in range(200)}
+    assert shapes == {"d=", "-d=", "(d)=", "(-d)="}
+
+
+@pytest.mark.parametrize("operators", ["+-", "+-*"])
+def test_published_expressions_are_what_python_makes_of_them(operators):
+    task = ModularArithmetic(modulus=7, operators=operators, brackets=True, published=True)
+    lengths = [*range(1, 60), 250]
+    sample = draw(task, lengths)
+    for row, length in enumerate(lengths):
+        prompt, answer = words_of(task, sample, row)
+        assert len(prompt) == length + 1
+        assert answer == [str(eval("".join(prompt[:-1])) % 7)]
+
+
+@cache
+def shares_of_shapes(length: int) -> dict[str, float]:
+    """The probability of each expression of the published law, with d for numbers and o for operators."""
+    if length < 5:
+        return {("d", "-d", "(d)", "(-d)")[length - 1]: 1.0}
+    found: Counter[str] = Counter()
+    for size in range(1, length - 3):
+        for left, p in shares_of_shapes(size).items():
+            for right, q in shares_of_shapes(length - 3 - size).items():
+                found[f"({left}o{right})"] += p * q / (length - 4)
+    return found
+
+
+def test_published_expressions_have_the_law_of_the_authors():
+    task = ModularArithmetic(brackets=True, published=True)
+    rows = 6000
+    for length in (9, 14):
+        sample = draw(task, [length] * rows)
+        texts = ["".join(words_of(task, sample, row)[0][:-1]) for row in range(rows)]
+        # an operator follows a number or a bracket that closes
+        counts = Counter(re.sub(r"(?<=[d)])[-+*]", "o", re.sub("[0-4]", "d", text)) for text in texts)
+        expected = shares_of_shapes(length)
+        assert set(counts) <= set(expected)
+        assert sum(expected.values()) == pytest.approx(1)
+        for shape, share in expected.items():
+            assert abs(counts[shape] - share * rows) < 5 * (share * rows) ** 0.5 + 1
+        assert_uniform(torch.tensor([int(digit) for text in texts for digit in re.findall("[0-4]", text)]), 5)
+        operators = [operator for text in texts for operator in re.findall(r"(?<=[0-4)])[-+*]", text)]
+        assert_uniform(torch.tensor(["+-*".index(operator) for operator in operators]), 3)
+
+
+@pytest.mark.parametrize("modulus", [2, 5, 12])
+def test_the_solution_of_an_equation_is_the_only_one(modulus):
+    task = SolveEquation(modulus=modulus)
+    lengths = [*range(3, 40), 250]
+    sample = draw(task, lengths)
+    for row, length in enumerate(lengths):
+        prompt, answer = words_of(task, sample, row)
+        left, right = "".join(prompt).split("=")
+        assert len(prompt) == length
+        right_ones = [x for x in range(modulus) if eval(left, {"x": x}) % modulus == int(right)]
+        assert [str(x) for x in right_ones] == answer
+
+
+def test_equations_by_hand():
+    task = SolveEquation()
+    assert [solved(task, text) for text in ("x=3", "-x=3", "(x)=0", "((x-2)+(-4))=3", "(1-(2-x))=1")] == list("32042")
+    sample = draw(task, [1, 2, 1, 2])  # no equation is that short: zeros, as in the authors' code
+    assert [words_of(task, sample, row) for row in (0, 1)] == [(["0"], ["0"]), (["0", "0"], ["0"])]
+    assert [solved(task, text) for text in ("0", "0 0")] == ["0", "0"]
+
+
+def test_the_unknown_is_the_first_number_behind_a_uniform_place():
+    task = SolveEquation()
+    rows = 6000
+    sample = draw(task, [9] * rows)
+    texts = Counter(re.sub("[0-4]", "d", "".join(words_of(task, sample, row)[0][:7])) for row in range(rows))
+    # of ( d o ( d ) ) one of seven places is the first number, three lead to the second, and three to the first again
+    for shape, share in shares_of_shapes(7).items():
+        wanted = shape.index("d")
+        counts = [n for text, n in texts.items() if re.sub(r"(?<=[xd)])[-+]", "o", text).replace("x", "d") == shape]
+        firsts = [
+            n
+            for text, n in texts.items()
+            if re.sub(r"(?<=[xd)])[-+]", "o", text).replace("x", "d") == shape and text.index("x") == wanted
+        ]
+        second = shape.rindex("d")
+        assert abs(sum(counts) - share * rows) < 5 * (share * rows) ** 0.5
+        assert abs(sum(firsts) / sum(counts) - (7 - second + wanted) / 7) < 0.08
+
+
 def test_a_value_needs_its_operator_and_two_numbers():
     task = ModularArithmetic(brackets=True, scratchpad=True)
     sample = draw(task, [6] * 50)
@@ -342,6 +471,29 @@ def test_holes_and_stacks_are_drawn_uniformly():
     assert_uniform(tokens[~action] - task.vocabulary.index("a"), 2)
 
 
+@pytest.mark.parametrize("symbols", [2, 5])
+def test_odd_lengths_have_an_empty_token_behind_the_copies(symbols):
+    task = MissingDuplicate(symbols=symbols)
+    lengths = [*range(1, 60), 251]
+    sample = draw(task, lengths)
+    again = task.redraw(sample, stream(1, "again", torch.arange(len(lengths))))
+    for one in (sample, again):
+        for row, length in enumerate(lengths):
+            prompt, answer = words_of(task, one, row)
+            assert len(prompt) == length + 1
+            assert (prompt[-2] == "-") == (length % 2 == 1 and length > 1)
+            assert prompt.count("-") == (length % 2 == 1 and length > 1)
+            assert task.solve(one, row) == answer_of(one, row)
+            assert answer == words_of(task, sample, row)[1]
+    assert words_of(task, sample, 0) == (["b", "="], ["b"])  # as in the authors' code
+    counts = task.depends_on(sample).sum(2).amax(1).tolist()
+    assert counts == [1, *[2] * (len(lengths) - 1)]
+    holes = (draw(task, [7] * 3000).tokens == task.vocabulary.index("?")).long().argmax(1)
+    assert_uniform(holes, 6)
+    assert ids_of(task, "ab?b-", 1, "published") == "1 2 1 2 0 0 1"
+    assert ids_of(task, "ab?b-", 1, "aligned") == "1 2 1 2 0 1 0"
+
+
 def test_even_pairs_need_the_two_ends():
     task = EvenPairs()
     sample = draw(task, [1, 2, 9])
@@ -367,7 +519,9 @@ def test_a_symbol_of_the_stack_needs_what_was_done_since():
 @pytest.mark.parametrize(
     ("task", "length", "complaint"),
     [
-        (MissingDuplicate(), 7, "missing_duplicate: length counts both copies, so it must be even, got 7"),
+        (MissingDuplicate(), 0, "missing_duplicate: length must be at least 1, got 0"),
+        (ModularArithmetic(brackets=True, published=True), 0, "modular_arithmetic: length must be at least 1, got 0"),
+        (SolveEquation(), 0, "solve_equation: length must be at least 1, got 0"),
         (ModularArithmetic(brackets=True), 1, "modular_arithmetic: length must be at least 2 with brackets, got 1"),
         (FlipFlop(), 1, "flip_flop: length must be at least 2, got 1"),
     ],
@@ -502,6 +656,8 @@ def test_long_samples_are_as_right_as_short_ones():
         CycleNavigation(),
         ModularArithmetic(),
         ModularArithmetic(brackets=True, scratchpad=True),
+        ModularArithmetic(brackets=True, published=True),
+        SolveEquation(),
         StackManipulation(),
         Dyck(max_depth=40),
         FlipFlop(ignore=0.999),

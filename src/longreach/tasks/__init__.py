@@ -5,6 +5,8 @@ from longreach.tasks.addition import Addition
 from longreach.tasks.assignment_tree import AssignmentTree
 from longreach.tasks.automaton import Automaton
 from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
+from longreach.tasks.binary import BinaryAddition, BinaryMultiplication
+from longreach.tasks.compute_sqrt import ComputeSqrt
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.counting import Count, Counting
 from longreach.tasks.cycle_navigation import CycleNavigation
@@ -38,6 +40,7 @@ from longreach.tasks.pointer_value_retrieval import PointerValueRetrieval
 from longreach.tasks.recall import AssociativeRecall, Mqmtar
 from longreach.tasks.reverse import Reverse
 from longreach.tasks.scan import Scan
+from longreach.tasks.solve_equation import SolveEquation
 from longreach.tasks.sorting import BucketSort, Sort
 from longreach.tasks.sparse_parity import SparseParity
 from longreach.tasks.stack_manipulation import StackManipulation
@@ -56,7 +59,10 @@ __all__ = [
     "AssignmentTree",
     "AssociativeRecall",
     "Automaton",
+    "BinaryAddition",
+    "BinaryMultiplication",
     "BucketSort",
+    "ComputeSqrt",
     "Copy",
     "Count",
     "Counting",
@@ -98,6 +104,7 @@ __all__ = [
     "Reverse",
     "Sample",
     "Scan",
+    "SolveEquation",
     "Sort",
     "Span",
     "SparseParity",

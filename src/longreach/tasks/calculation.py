@@ -32,11 +32,11 @@ def from_below(carry: Tensor) -> Int[Tensor, "*b n"]:
     return pad(carry.long()[..., :-1], (1, 0))
 
 
-def settle(columns: Int[Tensor, "*b n"], most: int) -> Int[Tensor, "*b n"]:
-    """The digits of the number whose columns hold numbers up to `most`; column i has weight 10**i."""
-    while most > 18:  # hand on all tens at once, until a column can hand on no more than 1
-        columns, most = columns % 10 + from_below(columns // 10), 9 + most // 10
-    return (columns + from_below(handed_on(columns > 9, columns == 9))) % 10
+def settle(columns: Int[Tensor, "*b n"], most: int, base: int = 10) -> Int[Tensor, "*b n"]:
+    """Return the digits of the number whose columns hold numbers up to `most`; column i has weight `base`**i."""
+    while most > 2 * (base - 1):  # carry whole multiples of the base, until no column can carry more than 1
+        columns, most = columns % base + from_below(columns // base), base - 1 + most // base
+    return (columns + from_below(handed_on(columns >= base, columns == base - 1))) % base
 
 
 def turned(digits: Int[Tensor, "b n"], size: Int[Tensor, "b"]) -> Int[Tensor, "b n"]:

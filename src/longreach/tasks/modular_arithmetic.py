@@ -13,6 +13,7 @@ from longreach.errors import BadInput
 from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Part, Sample, build_sample, join
+from longreach.tasks.expressions import draw_expression, evaluate, most_operands
 from longreach.tasks.names import LAST
 from longreach.tasks.prefix_scan import scan
 from longreach.tasks.worksheet import Worksheet
@@ -33,7 +34,11 @@ class ModularArithmetic(Worksheet):
     With a scratchpad, which is ours and needs brackets, the answer is the value of every pair in the order in which
     they close:  ( ( 1 + 2 ) * 3 ) ; =  ->  3 4 .  A value needs the operator and two numbers, of the prompt or the
     answer: 3-sparse, but where they stand depends on the brackets.  The stop is read from the mark.  No coupling.
-    After Deletang et al. (ICLR 2023), whose expressions with brackets may also have a sign in front of a number.
+
+    With `published`, which needs brackets, expressions are those of Deletang et al. (ICLR 2023).  `length` counts all
+    tokens of the expression.  An expression of 1 to 4 tokens is d, - d, ( d ) or ( - d ); a longer one is
+    ( left operator right ), and the size of its left side is uniform.  Their default is `operators: +-`.  The sign `=`
+    is ours.  Numbers, operators and signs are needed: about 3/5 of the tokens.  No scratchpad.
     """
 
     paper = "Deletang et al., ICLR 2023"
@@ -46,6 +51,8 @@ class ModularArithmetic(Worksheet):
     """Whether every operation has brackets around it."""
     scratchpad: bool = False
     """Whether the answer is the value of every pair of brackets."""
+    published: bool = False
+    """With brackets: draw expressions as Deletang et al. do, with `- d` and `( d )`; `length` counts their tokens."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.modulus <= 1000:
@@ -58,6 +65,12 @@ class ModularArithmetic(Worksheet):
             raise ValueError(f"modular_arithmetic.operators must be some of + - *, got {self.operators!r}")
         if self.scratchpad and not self.brackets:
             raise ValueError("modular_arithmetic.scratchpad must be false without brackets, got true")
+        if self.published and (not self.brackets or self.scratchpad):
+            raise ValueError(
+                "modular_arithmetic.published must be false without brackets or with a scratchpad, got true"
+            )
+        if self.published and not {"+", "-"} <= set(self.operators):
+            raise ValueError(f"modular_arithmetic.operators must have + and - with published, got {self.operators!r}")
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
@@ -75,7 +88,7 @@ class ModularArithmetic(Worksheet):
 
     def check_length(self, length: int) -> None:
         super().check_length(length)
-        if self.brackets and length < 2:
+        if self.brackets and not self.published and length < 2:
             raise BadInput(f"{self.name}: length must be at least 2 with brackets, got {length}")
 
     def max_tokens(self, length: int) -> int:
@@ -85,9 +98,15 @@ class ModularArithmetic(Worksheet):
         return length if self.scratchpad else 1
 
     def _expression_tokens(self, length: int) -> int:
+        if self.published:
+            return length
         return 4 * length - 3 if self.brackets else 2 * length - 1
 
     def sample(self, length: Int[Tensor, "b"], draws: Draws, max_length: int) -> Sample:
+        if self.published:
+            written, value = draw_expression(length, draws, max_length, self.modulus, self.operators, self._numbers)
+            tokens = join([(written, length), (_EQUALS, 1), (self._first_number + value, 1)], max_length + 2)
+            return build_sample(tokens, length, length + 1, length + 2)
         numbers = draws.below("numbers", self.modulus, max_length)
         operators = draws.below("operators", len(self.operators), max_length)  # the last is not written
         if self.brackets:
@@ -198,9 +217,14 @@ class ModularArithmetic(Worksheet):
 
     def work_out(self, prompt: Sequence[str]) -> list[str]:
         body, ending = list(prompt[: -len(self.ending)]), tuple(prompt[-len(self.ending) :])
-        values = self._of_brackets(body) if self.brackets else self._of_terms(body)
+        if self.published:
+            value = evaluate(body, self.modulus)
+            values = [] if value is None else [value]
+        else:
+            values = self._of_brackets(body) if self.brackets else self._of_terms(body)
         if not values or ending != self.ending:
-            example = "( ( 1 + 2 ) * 3 )" if self.brackets else "1 + 2 * 3"
+            outer = "( ( 1 + 2 ) - ( - 3 ) )" if self.published else "( ( 1 + 2 ) * 3 )"
+            example = outer if self.brackets else "1 + 2 * 3"
             raise BadInput(f"{self.name}: a prompt is an expression such as {example} and {' '.join(self.ending)}")
         return [str(value) for value in (values if self.scratchpad else values[-1:])]
 
@@ -234,6 +258,8 @@ class ModularArithmetic(Worksheet):
         return values if [len(part) for part in open_parts] == [1] else []
 
     def sparsity(self, length: int) -> int:
+        if self.published:
+            return most_operands(length)
         return 3 if self.scratchpad else 2 * length - 1
 
     def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
@@ -248,4 +274,4 @@ class ModularArithmetic(Worksheet):
         return torch.where(step < sample.length[:, None, None] - 1, found, sample.prompt_tokens[:, None, None] - 2)
 
     def prompt_length(self, tokens: Sequence[int]) -> int:
-        return sum(token >= self._first_number for token in tokens)
+        return len(tokens) - 1 if self.published else sum(token >= self._first_number for token in tokens)
