@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from longreach.attention import exact_dtype
 from longreach.model import RESERVED, IdChoice, Model, Past, at_places, prompt_ladders
 from longreach.recomputation import recomputed
 from longreach.seeding import Draws
@@ -157,7 +158,8 @@ def _token_loss(
     at, _, labels = places
 
     def loss(part: slice) -> Float[Tensor, "b"]:
-        logits = model.logits(states[:, part], at[:, part] + 1, past).float()
+        logits = model.logits(states[:, part], at[:, part] + 1, past)
+        logits = logits.to(exact_dtype(logits))
         wanted = labels[:, part]
         each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none")
         return each.view(wanted.shape).sum(1)

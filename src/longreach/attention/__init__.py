@@ -1,7 +1,7 @@
 """How scores become weights: one attention per file."""
 
 from longreach.attention.asentmax import AsEntmaxConfig
-from longreach.attention.base import Attention, AttentionConfig
+from longreach.attention.base import Attention, AttentionConfig, exact_dtype
 from longreach.attention.entmax import EntmaxConfig
 from longreach.attention.scaled_softmax import ScaledSoftmaxConfig
 from longreach.attention.sliding_window import SlidingWindowConfig
@@ -19,4 +19,5 @@ __all__ = [
     "Softmax",
     "StickBreakingConfig",
     "TopKConfig",
+    "exact_dtype",
 ]

@@ -16,6 +16,11 @@ from longreach.recomputation import recomputed
 from longreach.registry import kind, name_of
 
 
+def exact_dtype(tensor: Tensor) -> torch.dtype:
+    """Return the dtype that scores and losses are computed in: float64 stays float64, all others become float32."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
 class Attention(nn.Module):
     """Softmax attention through torch's fused kernels.  A subclass may let scores grow, and one that weighs or sees
     keys in a way of its own says so, and is written out."""
@@ -111,7 +116,7 @@ class Attention(nn.Module):
         part: slice,
     ) -> Float[Tensor, "b h some k"]:
         """By what values are mixed, for a part of the queries."""
-        exact = torch.promote_types(q.dtype, torch.float32)
+        exact = exact_dtype(q)
         seen = self.seen(k.shape[2], visible, mask, part)
         with torch.autocast(q.device.type, enabled=False):  # which key is ahead must not hang on the last bits of bf16
             scores = q[:, :, part].to(exact) @ k.to(exact).transpose(2, 3) * q.shape[3] ** -0.5
@@ -132,7 +137,7 @@ def _exactly(
     bias: Bias, part: slice, q: Float[Tensor, "b h q d"], k: Float[Tensor, "b h k d"], seen: Bool[Tensor, "#b 1 some k"]
 ) -> Float[Tensor, "b h some k"]:
     """A bias for a part of the queries, in full precision whatever queries and keys are in."""
-    exact = torch.promote_types(q.dtype, torch.float32)
+    exact = exact_dtype(q)
     with torch.autocast(q.device.type, enabled=False):
         return bias(part, q[:, :, part].to(exact), k.to(exact), seen)
 

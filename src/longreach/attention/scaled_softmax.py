@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from longreach.attention.base import Attention, AttentionConfig
+from longreach.attention.base import Attention, AttentionConfig, exact_dtype
 from longreach.errors import BadInput
 from longreach.positions.encodings import Shape
 from longreach.registry import register
@@ -74,4 +74,4 @@ class ScaledSoftmax(GrowingScores):
 
     def grow(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
         slope = for_rows(self.slope, 1, len(states))
-        return self.config.offset + slope[..., None] * visible.float().log()[:, None, :]
+        return self.config.offset + slope[..., None] * visible.to(exact_dtype(slope)).log()[:, None, :]

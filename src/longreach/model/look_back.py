@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.attention import exact_dtype
 from longreach.stacking import for_rows
 
 _SLOPE = 0.2
@@ -33,8 +34,10 @@ class LookBack(nn.Module):
         self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], memory: Float[Tensor, "b t w"]
     ) -> Float[Tensor, "b a t"]:
         """Log-weights; minus infinity for what has not been read."""
-        scores = (self.query(hidden) @ memory.transpose(1, 2)).float() / self.width**0.5
-        growth = 1 + for_rows(self.slope, 0, len(hidden))[:, None] * visible.float().log()
+        scores = self.query(hidden) @ memory.transpose(1, 2)
+        exact = exact_dtype(scores)
+        scores = scores.to(exact) / self.width**0.5
+        growth = 1 + for_rows(self.slope, 0, len(hidden))[:, None] * visible.to(exact).log()
         unseen = torch.arange(memory.shape[1], device=memory.device) >= visible[..., None]
         return (scores * growth[..., None]).masked_fill(unseen, -torch.inf).log_softmax(-1)  # type: ignore[no-any-return]
 
@@ -59,8 +62,9 @@ class CopyHead(nn.Module):
         weights = self.look_back(hidden, visible, memory).exp()
         read = tokens[:, None].expand_as(weights)
         copied = weights.new_zeros(logits.shape).scatter_add(2, read, weights)
-        gate = self.gate(hidden).float()
+        exact = exact_dtype(logits)
+        gate = self.gate(hidden).to(exact)
         tiny = torch.finfo(torch.float32).tiny
         from_past = copied.clamp(min=tiny).log() + torch.nn.functional.logsigmoid(gate)
-        from_vocabulary = logits.float().log_softmax(-1) + torch.nn.functional.logsigmoid(-gate)
+        from_vocabulary = logits.to(exact).log_softmax(-1) + torch.nn.functional.logsigmoid(-gate)
         return torch.logaddexp(from_past, from_vocabulary)

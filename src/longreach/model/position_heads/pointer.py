@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from longreach.attention import exact_dtype
 from longreach.errors import BadInput
 from longreach.model.position_heads.base import Features, IdChoice, PositionHead, PositionHeadConfig, Steps
 from longreach.positions.encodings import Encoding, Shape
@@ -85,7 +86,8 @@ class Pointer(PositionHead):
                 ids = torch.cat([reserved, reachable.flatten(1)], dim=1)[:, None]
                 choices.append(IdChoice(ids, logits))
             else:
-                logits = level(mixed).float()
+                logits = level(mixed)
+                logits = logits.to(exact_dtype(logits))
                 ids = (reserved + torch.arange(logits.shape[-1], device=logits.device))[:, None]
                 choices.append(IdChoice(ids, logits))
         return choices
@@ -127,11 +129,12 @@ class _Pointing(nn.Module):
         else:
             query = query / memory.shape[-1] ** 0.5
         scale = for_rows(self.log_scale, 0, len(query)).exp()[:, None, None]
-        scores = scale * (query @ memory.transpose(1, 2)).float()  # [b, a, t]
-        special = self.special(mixed).float()
+        exact = exact_dtype(query)
+        scores = scale * (query @ memory.transpose(1, 2)).to(exact)  # [b, a, t]
+        special = self.special(mixed).to(exact)
         index = torch.arange(memory.shape[1], device=memory.device)
         is_current = index == visible[..., None] - 1
-        growth = 1 + for_rows(self.slope, 0, len(query))[:, None, None] * visible.float().log()[..., None]
+        growth = 1 + for_rows(self.slope, 0, len(query))[:, None, None] * visible.to(exact).log()[..., None]
         unseen = index >= visible[..., None]
         if self.config.kind_first:
             reserved, current, any_token = special.log_softmax(-1)[..., None].unbind(-2)
@@ -142,6 +145,6 @@ class _Pointing(nn.Module):
             reserved, current = special[..., None].unbind(-2)
             scores = ((scores + current * is_current) * growth).masked_fill(unseen, -torch.inf)
             reserved = reserved * growth
-        moves = self.move(mixed).float().log_softmax(-1)  # [b, a, moves]
+        moves = self.move(mixed).to(exact).log_softmax(-1)  # [b, a, moves]
         pairs = (scores[:, :, None] + moves[..., None]).flatten(2)
         return torch.cat([reserved, pairs], dim=-1)
