@@ -24,7 +24,7 @@ class IndexHints(Task):
     Index hints (Zhou et al., ICLR 2024) let a plain transformer read from the tokens where it is: what coupled IDs tell
     the encoding, hints tell the embedding, and the model writes them as it would any token.  A hint names the
     published coupled ID of its token, one for each level that grows.  `#0` stands for the reserved ID, before tokens
-    that are drawn, and before the signs of `addition`, `plain_addition` and `subtraction`, which get no hint there.
+    that are drawn, and before signs that get no hint, as those of `addition` and `subtraction`.
     The numbers are a random increasing choice among all hints, so that training shows every one: ours; the authors use
     consecutive ones from a random start.  Every answer token has its hints, and they count as answer.
     """
