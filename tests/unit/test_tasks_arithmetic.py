@@ -1,6 +1,7 @@
 """Tasks on numbers, grids and counts."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from catalogue import label
 from helpers import answer_of, draw
 
-from longreach.api import Addition, ParityScratchpad, Sample, Span, Task
+from longreach.api import Addition, Coupled, IndexHints, ParityScratchpad, Sample, Span, Task, stream
 from longreach.config import build_part
 from longreach.errors import BadInput
 from longreach.tasks import (
@@ -44,18 +45,18 @@ WORKED: list[tuple[Task, str, str, list[str], list[str]]] = [
         Addition(carry="hidden", order="plain"),
         "37 + 48",
         "; 3 7 + 4 8 =  0 8 5 .",
-        ["3 2 1 0 2 1 0  3 2 1 0"],
+        ["4 3 2 1 3 2 5  4 3 2 0"],
         ["3 2 1 0 2 1 3  2 1 0 0"],
     ),
-    (PlainAddition(), "37 + 8", "; 3 7 + 8 =  5' 4 .", ["3 2 1 2 1 0  1 2 0"], ["3 2 1 2 1 1  2 3 0"]),
+    (PlainAddition(), "37 + 8", "; 3 7 + 8 =  5' 4 .", ["4 3 2 1 2 1  2 3 0"], ["3 2 1 2 1 1  2 3 0"]),
     (
         PlainAddition(),
         "7 + 98",
         "; 7 + 9 8 =  5' 0' 1 .",
-        ["2 1 3 2 1 0  1 2 3 0"],
+        ["3 2 1 3 2 1  2 3 4 0"],
         ["2 1 3 2 1 1  2 3 0 0"],
     ),
-    (Subtraction(), "53 - 28", "; 5 3 - 2 8 =  5' 2 .", ["3 2 1 0 2 1 0  1 2 0"], ["3 2 1 0 2 1 1  2 3 0"]),
+    (Subtraction(), "53 - 28", "; 5 3 - 2 8 =  5' 2 .", ["4 3 2 1 3 2 1  2 3 0"], ["3 2 1 0 2 1 1  2 3 0"]),
     (
         MultiAddition(),
         "37 + 48 + 11",
@@ -136,6 +137,48 @@ WORKED += [
         ["1 2 2 3 3 4 4 5 0  1 2 3 4 0"],
         ["1 2 2 3 3 4 4 5 1  2 3 4 5 0"],
     ),
+    (
+        Addition(operand_order="reversed"),
+        "37 + 48",
+        "7 3 + 8 4 ; =  5' 8 0 .",
+        ["2 3 1 2 3 4 1  2 3 4 0"],
+        ["1 2 0 1 2 3 1  2 3 0 0"],
+    ),
+    (
+        Addition(carry="hidden", order="plain", operand_order="reversed"),
+        "37 + 48",
+        "7 3 + 8 4 ; =  0 8 5 .",
+        ["2 3 1 2 3 4 5  4 3 2 0"],
+        ["1 2 0 1 2 3 3  2 1 0 0"],
+    ),
+    (
+        PlainAddition(operand_order="reversed"),
+        "7 + 98",
+        "7 + 8 9 ; =  5' 0' 1 .",
+        ["2 1 2 3 4 1  2 3 4 0"],
+        ["1 2 1 2 3 1  2 3 0 0"],
+    ),
+    (
+        Subtraction(operand_order="reversed"),
+        "53 - 28",
+        "3 5 - 8 2 ; =  5' 2 .",
+        ["2 3 1 2 3 4 1  2 3 0"],
+        ["1 2 0 1 2 3 1  2 3 0"],
+    ),
+    (
+        MultiAddition(scratchpad=True, operand_order="reversed"),
+        "37 + 48",
+        "7 3 0 + 8 4 0 ; =  0 0 0 > 7 3 0 > 5 8 0 .",
+        ["2 3 4 1 2 3 4 5 1  2 3 4 1 2 3 4 1 2 3 4 0", "1 1 1 2 2 2 2 1 1  1 1 1 2 2 2 2 3 3 3 3 0"],
+        ["2 3 4 1 2 3 4 5 2  3 4 5 2 3 4 5 2 3 4 5 0", "1 1 1 1 2 2 2 1 0  0 0 0 1 1 1 1 2 2 2 2 0"],
+    ),
+    (
+        Multiplication(operand_order="reversed"),
+        "137 * 12",
+        "7 3 1 * 2 1 ; =  4 4 6 1 0 .",
+        ["5 4 3 6 5 4 2 6  5 4 3 2 1 0"],
+        ["4 3 2 5 4 3 1 4  3 2 1 1 1 0"],
+    ),
 ]
 
 
@@ -191,6 +234,72 @@ def test_sums_without_padding_have_no_zero_in_front(order):
     assert set(counts) == {(3, 3), (3, 2), (2, 3), (3, 1), (1, 3)}
     assert abs(counts[3, 3] - 400 / 3) < 40
     assert all(abs(count - 400 / 6) < 33 for size, count in counts.items() if size != (3, 3))
+
+
+TURNED = [
+    Addition(),
+    PlainAddition(),
+    Subtraction(),
+    MultiAddition(scratchpad=True),
+    Multiplication(factor_digits=Span(1, 3)),
+    Multiplication(factor_digits=None, scratchpad=True),
+]
+
+
+@pytest.mark.parametrize("task", TURNED, ids=label)
+def test_reversed_operands_are_the_plain_ones_turned_round(task):
+    """Digits, needs and IDs change places together; the answer stays."""
+    other = replace(task, operand_order="reversed")
+    plain, turned = draw(task, [1, 2, 5, 9] * 5), draw(other, [1, 2, 5, 9] * 5)
+    assert torch.equal(plain.prompt_tokens, turned.prompt_tokens)
+    sign = task.vocabulary[2]
+    for row in range(20):
+        size = int(plain.prompt_tokens[row])
+        numbers = "".join(task.words(plain.tokens[row, 1 : size - 1].tolist())).split(sign)
+        words = "".join(other.words(turned.tokens[row, :size].tolist()))
+        assert words == sign.join(number[::-1] for number in numbers) + ";="
+        assert answer_of(plain, row) == answer_of(turned, row)
+    for ids, ours in (
+        (task.coupling(plain, "aligned"), other.coupling(turned, "aligned")),
+        (task.hint_ids(plain), other.hint_ids(turned)),
+        (task.depends_on(plain).sum(2)[:, None], other.depends_on(turned).sum(2)[:, None]),
+    ):
+        step = torch.arange(ids.shape[2]) >= plain.prompt_tokens[:, None] - 1
+        assert torch.equal(ids * step[:, None], ours * step[:, None])  # from the equals sign on
+        assert torch.equal(ids.sort(2).values, ours.sort(2).values)
+
+
+def test_the_end_of_a_number_is_read_from_the_sign_beside_it():
+    for order, first, second in (("plain", ";", "+"), ("reversed", "+", ";")):
+        task = PlainAddition(operand_order=order)
+        sample = asked(task, "7 + 98")
+        words, needs = task.words(sample.tokens[0].tolist()), task.depends_on(sample)[0]
+        read = [[words[place] for place in row.nonzero()[:, 0].tolist()] for row in needs[sample.answer[0]]]
+        assert [sorted(some) for some in read[:2]] == [["7", "8"], sorted([first, "9", "5'"])]
+        assert sorted(read[2]) == sorted([first, second, "0'"])
+
+
+@pytest.mark.parametrize("task", [Addition(), PlainAddition(), Subtraction()], ids=label)
+def test_signs_move_with_the_digits_only_where_they_are_published(task):
+    """The aligned form keeps its IDs, and hints their tokens: signs in `index_hints` still have #0."""
+    sample = draw(task, [3] * 40)
+    policy = Coupled(form="published", relabelling="offset", max_id=50)
+    moved = policy.training_ids(task, sample, stream(0, "offsets", torch.arange(40)))[:, 0]
+    equals = moved[torch.arange(40), sample.prompt_tokens - 1]
+    assert len(equals.unique()) > 10
+    lowest = moved.masked_fill(moved == 0, 99).amin(1)
+    assert torch.equal(equals, lowest)
+    assert torch.equal(moved[sample.tokens == 2], lowest)
+    if not isinstance(task, PlainAddition):  # where a number may end early, the sign in front stands for its end
+        assert not task.hint_ids(sample)[:, 0][(sample.tokens == 2) | (sample.tokens == 3)].any()
+    hinted = IndexHints(of=task, num_hints=20)
+    words = hinted.words(hinted.parse("53 - 28" if isinstance(task, Subtraction) else "53 + 28"))
+    expected = (
+        "#3 ; #2 5 #1 3 #3 + #2 2 #1 8 #0 ="
+        if isinstance(task, PlainAddition)
+        else (f"#3 ; #2 5 #1 3 #0 {task.vocabulary[2]} #2 2 #1 8 #0 =")
+    )
+    assert " ".join(words) == expected
 
 
 def test_primes_mark_the_digits_that_carry_or_borrow():
@@ -344,11 +453,16 @@ SPARSE = [
     Subtraction(),
     Subtraction(borrow="hidden"),
     ParityScratchpad(order="reversed"),
+    Addition(operand_order="reversed"),
+    Subtraction(borrow="hidden", operand_order="reversed"),
     MultiAddition(operands=Span(2, 2)),
     MultiAddition(operands=Span(3, 3), scratchpad=True),
+    MultiAddition(operands=Span(3, 3), scratchpad=True, operand_order="reversed"),
     Multiplication(factor_digits=Span(2, 2)),
+    Multiplication(factor_digits=Span(2, 2), operand_order="reversed"),
     Multiplication(factor_digits=Span(2, 2), scratchpad=True),
     Multiplication(factor_digits=Span(3, 3), scratchpad=True),
+    Multiplication(factor_digits=Span(2, 2), scratchpad=True, operand_order="reversed"),
 ]
 
 
@@ -478,6 +592,12 @@ BAD_PROMPTS: list[tuple[Task, list[str], str]] = [
     ),
     (BinaryMultiplication(), ["101", "1 *", "1 ; * 1"], r"a prompt is two binary numbers, as in 001 \* 01101"),
     (ComputeSqrt(), ["", "1 = 1", "1 . 0"], "a prompt is a binary number, as in 100101"),
+    (
+        PlainAddition(operand_order="reversed"),
+        ["37", "07 + 1", "; 3 + 1 =", "1 ; + 3 =", "1 0 + 3 ; =", "a + 1", ";", ""],
+        "a prompt is numbers, as in 37 \\+ 48",
+    ),
+    (Addition(operand_order="reversed"), ["37", "; 3 + 1 =", "1 ; + 3", "3a + 1", "+ 1", ""], "two numbers"),
 ]
 
 
@@ -494,6 +614,15 @@ def test_numbers_typed_by_people():
     assert subtraction.parse("; 1 3 7 - 0 0 8 =") == subtraction.parse("137-8=")
     several = MultiAddition(operands=Span(2, 12))
     assert several.words(several.parse("7+18+9=")) == [";", "0", "0", "7", "+", "0", "1", "8", "+", "0", "0", "9", "="]
+    for task, typed, whole in (
+        (Addition(operand_order="reversed"), "137 + 8", "7 3 1 + 8 0 0 ; ="),
+        (PlainAddition(operand_order="reversed"), "137+8=", "7 3 1 + 8 ; ="),
+        (Subtraction(operand_order="reversed"), "137 - 8", "7 3 1 - 8 0 0 ; ="),
+        (MultiAddition(operand_order="reversed"), "37+48+11", "7 3 0 + 8 4 0 + 1 1 0 ; ="),
+        (Multiplication(operand_order="reversed"), "137 * 12", "7 3 1 * 2 1 ; ="),
+    ):
+        assert task.words(task.parse(typed)) == whole.split()
+        assert task.parse(whole) == task.parse(whole.removesuffix("=")) == task.parse(typed)
     eleven = several.parse(" + ".join("9" * 11))
     assert several.prompt(eleven, 1).length.tolist() == [1]
     assert several.words(several.solve(several.prompt(eleven, 1), 0)) == ["9", "9", "."]

@@ -156,6 +156,10 @@ class Task:
         """Canonical coupled IDs, counted from 1 without gaps; 0 is reserved."""
         raise BadInput(f"{self.name} has no known coupling: use another ID policy")
 
+    def hint_ids(self, sample: Sample) -> Int[Tensor, "b g t"]:
+        """Return the IDs that `index_hints` writes as tokens: the published coupling, unless signs get no hint."""
+        return self.coupling(sample, "published")
+
     @property
     def name(self) -> str:
         return name_of(type(self))

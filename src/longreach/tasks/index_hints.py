@@ -23,9 +23,10 @@ class IndexHints(Task):
 
     Index hints (Zhou et al., ICLR 2024) let a plain transformer read from the tokens where it is: what coupled IDs tell
     the encoding, hints tell the embedding, and the model writes them as it would any token.  A hint names the
-    published coupled ID of its token, one for each level that grows; `#0` stands for the reserved ID and before tokens
-    that are drawn.  The numbers are a random increasing choice among all hints, so that training shows every one: ours;
-    the authors use consecutive ones from a random start.  Every answer token has its hints, and they count as answer.
+    published coupled ID of its token, one for each level that grows.  `#0` stands for the reserved ID, before tokens
+    that are drawn, and before signs that get no hint, as those of `addition` and `subtraction`.
+    The numbers are a random increasing choice among all hints, so that training shows every one: ours; the authors use
+    consecutive ones from a random start.  Every answer token has its hints, and they count as answer.
     """
 
     paper = "Zhou et al., ICLR 2024"
@@ -148,7 +149,7 @@ class IndexHints(Task):
 
     def _ids(self, plain: Sample) -> Int[Tensor, "b levels t"]:
         """At the levels that grow; reserved where a token is drawn, for its place would give the rest away."""
-        ids = self.of.coupling(plain, "published")
+        ids = self.of.hint_ids(plain)
         growing = [ids[:, number] for number, level in enumerate(self.of.coupling_levels) if level.grows]
         return torch.stack(growing, dim=1).masked_fill(plain.given[:, None], 0)
 

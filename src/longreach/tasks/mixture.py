@@ -1,6 +1,6 @@
 """Several tasks at once, each sample of one of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -134,10 +134,17 @@ class Mixture(Task):
     def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
         if not self.coupling_levels:
             return super().coupling(sample, form)
+        return self._ids(sample, lambda task, inner: task.coupling(inner, form))
+
+    def hint_ids(self, sample: Sample) -> Int[Tensor, "b g t"]:
+        return self._ids(sample, lambda task, inner: task.hint_ids(inner))
+
+    def _ids(self, sample: Sample, ids_of: Callable[[Task, Sample], Int[Tensor, "b g t"]]) -> Int[Tensor, "b g t"]:
+        """Return the IDs that each row's own task gives it; the name in front has 0."""
         choice = self._choice(sample)
         ids = torch.zeros_like(sample.tokens)[:, None].repeat(1, len(self.coupling_levels), 1)
         for number, task in enumerate(self.of):
-            own = task.coupling(self._inner(sample, number), form)
+            own = ids_of(task, self._inner(sample, number))
             ids[:, :, 1 : own.shape[2] + 1] += own * (choice == number)[:, None, None]
         return ids
 

@@ -35,6 +35,9 @@ class MultiAddition(Calculation):
     Coupling as in Cho et al. (ICLR 2025).  First level: a digit of weight 10**i has i + 2, the signs have 1.  Second
     level, only with a scratchpad: number j and the sign behind it have j, and so have sum j, counted from the zero, and
     the sign in front of it.  Aligned: the token before a digit has the IDs of the number's digit that it adds.
+
+    With `operand_order: reversed` they begin with the least significant digit: 7 3 0 + 8 4 0 + 1 1 0 ; =  ->  6 9 0 .
+    Published, a `+` then has the second ID of the number behind it, as in the authors' code.
     """
 
     paper = "Cho et al., ICLR 2025"
@@ -79,10 +82,16 @@ class MultiAddition(Calculation):
             sums = settle(digits.sum(1, keepdim=True), 9 * most)
 
         index = torch.arange(self.max_tokens(max_length), device=length.device)[None]
-        number, digit = (index - 1) // (width + 1), width - 1 - (index - 1) % (width + 1)
-        prompt = pick(digits, number, digit).masked_fill(digit < 0, SIGN)
         prompt_tokens = 1 + count * (width[:, 0] + 1)
-        prompt = prompt.masked_fill(index == prompt_tokens[:, None] - 1, EQUALS).masked_fill(index == 0, END)
+        equals = prompt_tokens[:, None] - 1
+        if self.operand_order == "plain":
+            mark = torch.zeros_like(equals)
+            number, digit = (index - 1) // (width + 1), width - 1 - (index - 1) % (width + 1)
+        else:
+            mark = equals - 1
+            number, digit = index // (width + 1), index % (width + 1)
+        prompt = pick(digits, number, digit).masked_fill((digit < 0) | (digit == width), SIGN)
+        prompt = prompt.masked_fill(index == equals, EQUALS).masked_fill(index == mark, END)
 
         step = index - prompt_tokens[:, None]
         num_tokens = prompt_tokens + (count + 1 if self.scratchpad else 1) * (width[:, 0] + 1)
@@ -165,6 +174,13 @@ class MultiAddition(Calculation):
 
     def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
         ids = super().coupling(sample, form)
+        if form == "aligned" or not self.scratchpad or self.operand_order == "plain":
+            return ids
+        # in the authors' code a `+` belongs to the number whose least significant digit it is next to
+        return torch.stack([ids[:, 0], ids[:, 1] + (sample.tokens == SIGN)], dim=1)
+
+    def couple(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
+        ids = super().couple(sample, form)
         if form == "aligned" or not self.scratchpad:
             return ids
         _, width = self._sizes(sample)

@@ -13,7 +13,7 @@ from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Part, Sample, build_sample, join
-from longreach.tasks.calculation import DIGITS, END, EQUALS, SIGN, STOP, ZERO, Calculation, pick, settle, turned
+from longreach.tasks.calculation import DIGITS, EQUALS, SIGN, STOP, ZERO, Calculation, pick, settle
 
 _PLUS, _NEXT = ZERO + len(DIGITS), ZERO + len(DIGITS) + 1
 
@@ -71,6 +71,8 @@ class Multiplication(Calculation):
     within a product; the digit of the second number, which is the number of a product and of a sum; and the weight in
     products and sums.  Aligned, a step starts from the IDs of what it reads; the third level of a product stays as
     published, for the sums to find it.
+
+    With `operand_order: reversed` both numbers begin with the least significant digit, 7 3 * 2 1 ; =  ->  4 4 4 0 .
     """
 
     paper = "Cho et al., NeurIPS 2024 and ICLR 2025"
@@ -110,8 +112,7 @@ class Multiplication(Calculation):
         first = self._number(draws, "first", length, max_length)
         second = self._number(draws, "second", other, most)
         width = self.max_tokens(max_length)
-        parts: list[Part] = [(END, 1), (ZERO + turned(first, length), length), (SIGN, 1)]
-        parts += [(ZERO + turned(second, other), other), (EQUALS, 1)]
+        parts: list[Part] = self.prompt_parts(first, second, (length, other))
         prompt_tokens = length + other + 3
         if not self.scratchpad:
             # a product of polynomials, exact: its numbers are far below 2**53
@@ -167,9 +168,9 @@ class Multiplication(Calculation):
             return 4 if most == 1 else 5
         return length + most + 1
 
-    def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
+    def needs(self, sample: Sample) -> Bool[Tensor, "b t t"]:
         if self.scratchpad:
-            return super().depends_on(sample)
+            return super().needs(sample)
         n, m = self._sizes(sample)
         step, weight = self.step(sample)[:, :, None], self._weight(sample)[:, None, :]
         index = torch.arange(weight.shape[2], device=weight.device)
@@ -216,21 +217,21 @@ class Multiplication(Calculation):
         in_all = step < m * (2 * n + m + 3)
         return torch.stack([place * in_all, number * in_all, torch.zeros_like(place)], dim=1)
 
-    def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
+    def couple(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
         n, m = self._sizes(sample)
         step = self.step(sample)
         index = torch.arange(step.shape[1], device=step.device)
         before_stop = index < sample.num_tokens[:, None] - 1
         if not self.scratchpad:
             if form == "aligned":
-                return super().coupling(sample, form)
+                return super().couple(sample, form)
             ids = n + m - torch.where(step < 0, self._weight(sample), step)
             return (ids * (before_stop & (step < n + m)))[:, None]
 
         at = _Pad(n, m, step + 1)  # counted so that a sign is digit 0 of the number behind it
         written = (step >= -1) & before_stop & (step + 1 < m * (2 * n + m + 3))
         if form == "aligned":
-            place, number = super().coupling(sample, form)[:, :2].unbind(1)
+            place, number = super().couple(sample, form)[:, :2].unbind(1)
             weight = torch.where(at.in_product, at.number + 1 + at.digit, at.digit + 2)
         else:
             given = self.places(sample).masked_fill(((step >= -1) | (index == n + 1))[:, None], 0)
@@ -252,4 +253,4 @@ class Multiplication(Calculation):
         return n, sample.prompt_tokens[:, None] - 3 - n
 
     def prompt_length(self, tokens: Sequence[int]) -> int:
-        return tokens.index(SIGN) - 1
+        return tokens.index(SIGN) - (self.operand_order == "plain")

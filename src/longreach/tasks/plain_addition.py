@@ -15,8 +15,6 @@ from longreach.seeding import Draws
 from longreach.tasks.base import Level, Part, Sample, build_sample, join
 from longreach.tasks.calculation import (
     DIGITS,
-    END,
-    EQUALS,
     SIGN,
     STOP,
     ZERO,
@@ -39,10 +37,16 @@ class PlainAddition(Calculation):
     With `order: plain` the answer begins with the most significant digit, and every answer token needs all digits: k
     grows up to 2n.
 
-    Coupling as in `addition`, which is that of Cho et al. (NeurIPS 2024), but without zeros in front: digits of equal
-    weight share an ID, and the sign in front of a number has the next one.  With `order: plain` the weight of an answer
-    digit depends on the answer, and there is no coupling.
+    With `operand_order: reversed` operands begin with the least significant digit, 7 3 + 8 ; =  ->  5' 4 .  This is the
+    layout of McLeish et al. (NeurIPS 2024).  Where a number has ended, the sign behind it is read, `+` or `;`.
+
+    Published coupling as in `addition`, which is that of Cho et al. (NeurIPS 2024) without zeros in front; `;` has the
+    ID of one digit more.  Aligned: the sign that is read where a number has ended has the ID of one digit more.  With
+    `order: plain` the weight of an answer digit depends on the answer, and there is no coupling.
     """
+
+    signs_end_numbers = True
+    signs_below_digits = True
 
     carry: Literal["written", "hidden"] = "written"
     """Whether a digit that hands on a carry is written with a prime."""
@@ -79,8 +83,7 @@ class PlainAddition(Calculation):
         written = ZERO + (total + from_below(carry)) % 10 + len(DIGITS) * carry * (self.carry == "written")
         more = carry.gather(1, length[:, None] - 1)
 
-        parts: list[Part] = [(END, 1), (ZERO + turned(first, sizes[0]), sizes[0]), (SIGN, 1)]
-        parts += [(ZERO + turned(second, sizes[1]), sizes[1]), (EQUALS, 1)]
+        parts: list[Part] = self.prompt_parts(first, second, sizes)
         answer: list[Part] = [(written, length), (ZERO + 1, more[:, 0])]
         if self.order == "plain":
             answer = [(ZERO + 1, more[:, 0]), (turned(written, length), length)]
@@ -112,9 +115,9 @@ class PlainAddition(Calculation):
             return 2 * length
         return 3 if self.carry == "written" else 5
 
-    def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
+    def needs(self, sample: Sample) -> Bool[Tensor, "b t t"]:
         if self.order == "reversed":
-            return super().depends_on(sample)
+            return super().needs(sample)
         index = torch.arange(sample.tokens.shape[1], device=sample.tokens.device)
         digits = (sample.tokens >= ZERO) & (index < sample.prompt_tokens[:, None])
         return digits[:, None, :] & sample.answer[:, :, None]
@@ -146,5 +149,5 @@ class PlainAddition(Calculation):
         return first, sample.prompt_tokens[:, None] - 3 - first
 
     def prompt_length(self, tokens: Sequence[int]) -> int:
-        first = tokens.index(SIGN) - 1
+        first = tokens.index(SIGN) - (self.operand_order == "plain")
         return max(first, len(tokens) - 3 - first)

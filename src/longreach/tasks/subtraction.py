@@ -14,15 +14,11 @@ from longreach.seeding import Draws
 from longreach.tasks.base import Level, Part, Sample, build_sample, join
 from longreach.tasks.calculation import (
     DIGITS,
-    END,
-    EQUALS,
-    SIGN,
     STOP,
     ZERO,
     Calculation,
     from_below,
     handed_on,
-    turned,
     weights,
 )
 
@@ -36,14 +32,16 @@ class Subtraction(Calculation):
     first.  The answer has n digits and begins with the least significant; a prime says that a digit borrows from the
     next.  A digit needs the two above it and the answer digit before it: 3-sparse.  With `borrow: hidden` there are no
     primes, and it needs the two digits before too: 5-sparse.  The stop is read from the mark `;`.  The coupling is
-    that of `addition`: digits of equal weight share an ID, the least significant is 1, and `;` is n + 1.  The layout
-    and the coupling are ours.
+    that of `addition` in both forms.  The layout and the coupling are ours.
+
+    With `operand_order: reversed` operands begin with the least significant digit, 3 5 - 8 2 ; =  ->  5' 2 .
     """
 
     borrow: Literal["written", "hidden"] = "written"
     """Whether a digit that borrows from the next is written with a prime."""
 
     sign = "-"
+    signs_below_digits = True
     coupling_levels = (Level("digit"),)
 
     @cached_property
@@ -66,8 +64,7 @@ class Subtraction(Calculation):
         digits = (first - second - from_below(borrow)) % 10
         written = ZERO + digits + len(DIGITS) * borrow * (self.borrow == "written")
 
-        parts: list[Part] = [(END, 1), (ZERO + turned(first, length), length), (SIGN, 1)]
-        parts += [(ZERO + turned(second, length), length), (EQUALS, 1), (written, length), (STOP, 1)]
+        parts: list[Part] = [*self.prompt_parts(first, second, (length, length)), (written, length), (STOP, 1)]
         tokens = join(parts, self.max_tokens(max_length))
         return build_sample(tokens, length, prompt_tokens=2 * length + 3, num_tokens=3 * length + 4)
 

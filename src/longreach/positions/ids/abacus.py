@@ -18,8 +18,10 @@ from longreach.tasks import Sample, Task
 class Abacus(IdPolicy):
     """Each run of digits counts 1, 2, 3, ...; every other token has ID 0.  Training adds a random number to the counts.
 
-    Numbers should begin with the least significant digit, so that equal weights get equal IDs.  An ID follows from the
-    tokens before it: generation goes by what the model itself has written.  A digit is a word that begins with one.
+    Numbers should begin with the least significant digit, so that equal weights get equal IDs: tasks on numbers have
+    `operand_order: reversed` for that.  An ID follows from the tokens before it: generation goes by what the model
+    itself has written.  A digit is a word that begins with one.  The authors draw one number of 0 to 99 for a whole
+    batch; here each sample draws its own, as large as `max_id` allows.
     """
 
     paper = "McLeish et al., NeurIPS 2024"
