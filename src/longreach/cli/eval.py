@@ -102,14 +102,8 @@ def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[
         for line in skipped:
             observer.say(f"left out: {line}")
         report = observer.phase(f"test {folder.path}", work_of_test(config.task, asked))
-
-        def progress(done: int, note: str) -> None:
-            report(done, note)
-            if observer.should_stop():
-                raise KeyboardInterrupt
-
         info = folder.info()
-        scores, text = run_test(model, config.task, config.ids, asked, info.seed, device, progress)
+        scores, text = run_test(model, config.task, config.ids, asked, info.seed, device, report)
     lengths = legal_lengths(config.task, config.train.lengths)
     card = make_card(config.task, config.ids, lengths, asked, config.train.prime)
     return Result(folder, info, scores, card, info.variant or info.recipe, [] if text is None else text.losses)

@@ -1,10 +1,8 @@
-"""Progress on the terminal, and a Ctrl-C that lets the current step finish.  Everything goes to stderr."""
+"""Progress on the terminal.  Everything goes to stderr."""
 
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 from rich.console import Console
 from rich.markup import escape
@@ -26,16 +24,6 @@ class _Rate(ProgressColumn):
 def watch(console: Console, quiet: bool = False) -> Iterator[Observer]:
     """An observer that shows bars with rate and time left, or plain lines where output is not a terminal.
     `quiet` silences progress; what a run has to say is always said."""
-    asked = False
-
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        console.print("stopping after this step (once more to stop at once)")
-
-    before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -69,9 +57,5 @@ def watch(console: Console, quiet: bool = False) -> Iterator[Observer]:
 
         return report
 
-    try:
-        with progress:
-            yield Observer(phase=phase, say=say, should_stop=lambda: asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with progress:
+        yield Observer(phase=phase, say=say)

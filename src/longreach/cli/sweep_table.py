@@ -54,7 +54,8 @@ def live_table(
     plan: Plan, folder: Path, quiet: bool, look: Callable[[], None] = lambda: None
 ) -> Iterator[Callable[[], None]]:
     """A function that draws the table anew; where there is no terminal, it draws nothing.  Looking at thousands of
-    folders takes a while, and longer where `look` must bring them up to date: a tenth of the time may go into it."""
+    folders takes a while, and longer where `look` must bring them up to date: a tenth of the time may go into it, and a
+    second passes between two tables."""
     if quiet or not say.is_terminal:
         yield lambda: None
         return
@@ -76,7 +77,7 @@ def live_table(
             start = time.monotonic()
             if start >= rest_until:
                 live.update(draw(), refresh=True)
-                rest_until = time.monotonic() + 9 * (time.monotonic() - start)
+                rest_until = time.monotonic() + max(1.0, 9 * (time.monotonic() - start))
 
         yield show
 
