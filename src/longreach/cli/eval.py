@@ -13,7 +13,16 @@ from longreach.errors import BadInput
 from longreach.evaluate import EvalConfig, losses_to_json, make_card, to_csv, to_json
 from longreach.files import write_atomically
 from longreach.report import Result, losses_to_csv, tables
-from longreach.runs import RunFolder, choose_device, find_runs, left_out, load_model, run_test, work_of_test
+from longreach.runs import (
+    RunFolder,
+    choose_device,
+    expect_test,
+    find_runs,
+    left_out,
+    load_model,
+    run_test,
+    work_of_test,
+)
 from longreach.train import legal_lengths
 
 
@@ -102,6 +111,7 @@ def _evaluate(folder: RunFolder, args: argparse.Namespace, axes: dict[str, list[
         for line in skipped:
             observer.say(f"left out: {line}")
         report = observer.phase(f"test {folder.path}", work_of_test(config.task, asked))
+        expect_test(model, config, asked, device, observer)
         info = folder.info()
         scores, text = run_test(model, config.task, config.ids, asked, info.seed, device, report)
     lengths = legal_lengths(config.task, config.train.lengths)

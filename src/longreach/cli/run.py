@@ -124,15 +124,15 @@ def _run(
     state = _State()
     with (
         deferred(lambda: f"{state.describe()}.  To go on:  {resume}") as should_stop,
-        watch(console, quiet=args.json) as observer,
+        watch(console, quiet=args.json, later=lambda: state.later) as observer,
     ):
         observer = replace(observer, phase=state.noting(observer.phase), should_stop=should_stop)
         if args.resume and not begun:
             observer.say(f"nothing to resume in {folder}: starting")
-        for together in todo:
+        for number, together in enumerate(todo):
             configs = [recipe.variants[one.variant] for one in together]
             folders = [one.below(folder) for one in together]
-            state.work_on(folders[0], configs[0].train.steps)
+            state.work_on(folders[0], configs[0].train.steps, sum(map(len, todo[number + 1 :])))
             names = [one.name for one in together] if len(together) > 1 else []
             infos = [
                 gather_info(recipe.name, recipe.title, one.variant, one.seed, device, names, ranks.count)
@@ -175,10 +175,14 @@ class _State:
 
     def __init__(self) -> None:
         self.folder: RunFolder | None = None
-        self.steps = self.done = 0
+        self.steps = self.done = self.runs_after = 0
 
-    def work_on(self, folder: RunFolder, steps: int) -> None:
-        self.folder, self.steps, self.done = folder, steps, 0
+    def work_on(self, folder: RunFolder, steps: int, runs_after: int) -> None:
+        self.folder, self.steps, self.done, self.runs_after = folder, steps, 0, runs_after
+
+    @property
+    def later(self) -> str:
+        return f", and {self.runs_after} more to do after it" if self.runs_after else ""
 
     def noting(self, phase: Phase) -> Phase:
         """Return a `phase` that records how far its work is."""

@@ -10,8 +10,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from longreach.cli.console import out, say
+from longreach.cli.progress import duration
 from longreach.cli.run import INTERRUPTED
-from longreach.cli.sweep_table import count_states, duration, live_table, status_table, to_json
+from longreach.cli.sweep_table import count_states, live_table, status_table, to_json, warning_if_long
 from longreach.errors import BadInput
 from longreach.interrupts import deferred, ending_with_us
 from longreach.runs import choose_device
@@ -110,7 +111,13 @@ def _drive(args: argparse.Namespace, plan: Plan, folder: Path, mirror: Mirror | 
         deferred(lambda: "every run goes on from its newest checkpoint") as should_stop,
         live_table(plan, folder, args.json, (lambda: None) if mirror is None else mirror.look) as show,
     ):
-        watcher = Watcher(say=_say, show=show, should_stop=should_stop)
+        warn = warning_if_long(plan, folder, _say)
+
+        def look() -> None:
+            show()
+            warn()
+
+        watcher = Watcher(say=_say, show=look, should_stop=should_stop)
         return drive(plan, folder, backend, watcher, args.retry_failed, mirror)
 
 
