@@ -100,7 +100,7 @@ def test_both_signals_stop_inside_one_operation_and_a_second_at_once(place):
     assert once.returncode == 143
 
 
-def test_a_run_inside_a_long_step_says_what_is_lost(place):
+def test_a_run_inside_a_long_step_says_what_is_lost_and_a_test_inside_a_batch_stops(place):
     running = start(place, "run", "recipe.yaml", "--out", "out", "--device", "cpu", seconds=2)
     checkpoints = place / "out" / "seed-0" / "checkpoints"
     wait_for(checkpoints, running)
@@ -116,6 +116,12 @@ def test_a_run_inside_a_long_step_says_what_is_lost(place):
     assert lost, error
     assert int(lost[1]) < RECIPE["train"]["save_every"]
     assert "To go on:  longreach run recipe.yaml --out out --device cpu --resume" in error
+    testing = start(place, "eval", "out/seed-0", "--device", "cpu", seconds=1)
+    wait_until_inside(place, testing)
+    testing.send_signal(signal.SIGTERM)
+    _, error = end(testing)
+    assert testing.returncode == 143
+    assert "stopped inside a computation that takes longer than 1 s" in error
 
 
 @pytest.mark.slow

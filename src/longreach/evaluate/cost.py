@@ -26,7 +26,7 @@ _WRITTEN = 1 << 28
 """Scores that an attention writes out at once, at most."""
 _COPIES_OF_SCORES = 12
 """Numbers held of each score that is written out; measured: 15 for entmax."""
-_COPIES_OF_BIASES = 2
+_COPIES_OF_BIASES = 1
 """Numbers held of each score where a bias or a mask enters a fused kernel."""
 _LOGITS = 3 * (1 << 27)
 """Numbers held of logits, at most."""
