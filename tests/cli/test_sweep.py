@@ -11,6 +11,7 @@ from rich.console import Console
 
 from longreach.cli import sweep_table
 from longreach.cli.main import main
+from longreach.cli.progress import duration
 from longreach.sweep import make_plan, read_states
 from longreach.sweep.progress import Progress, write_progress
 from longreach.sweep.state import note_failure
@@ -130,7 +131,7 @@ def test_help(part, capsys):
 
 
 def test_durations_are_told_in_fitting_units():
-    assert [sweep_table.duration(seconds) for seconds in (5.0, 120.0, 6000.0, 3e5)] == [
+    assert [duration(seconds) for seconds in (5.0, 120.0, 6000.0, 3e5)] == [
         "5 s",
         "2.0 min",
         "1.7 h",

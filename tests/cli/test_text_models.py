@@ -1,6 +1,8 @@
 """`longreach text loss` and `text sparsity` as a person uses them."""
 
 import json
+import os
+import signal
 
 import pytest
 from helpers import execute_in
@@ -44,6 +46,22 @@ def test_an_exported_model_has_the_losses_of_its_run(trained, tmp_path, capsys):
         assert [(row["by"], row["size"]) for row in found[name]] == [(row["by"], row["size"]) for row in ours]
         assert [row["nats"] for row in found[name]] == pytest.approx([row["nats"] for row in ours], abs=1e-4)
     assert [row["nats"] for row in found["rerope"]] != pytest.approx([row["nats"] for row in ours], abs=1e-6)
+
+
+def test_ctrl_c_stops_between_two_operations(trained, monkeypatch, capsys):
+    def interrupted(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("the signal was ignored")
+
+    command = ["text", "loss", str(trained / "exported"), str(trained / "corpus"), "--contexts", "16"]
+    with monkeypatch.context() as patch:
+        patch.setattr("longreach.evaluate.evaluate_text", interrupted)
+        assert main(command) == 130
+    story = str(trained / "stories.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr("longreach.cli.probe.probe", interrupted)
+        assert main(["probe", str(trained / "exported"), story, "--length", "16", "--device", "cpu"]) == 130
+    assert capsys.readouterr().err.count("longreach: interrupted") == 2
 
 
 def test_sparsity_of_a_run_is_told_and_drawn(trained, tmp_path, capsys):

@@ -28,7 +28,7 @@ from longreach.api import (
 )
 from longreach.bench.scribble import Scribble, scribbled
 from longreach.evaluate import Judge, Judged, evaluate, judge, judge_in_one_pass, judge_in_two_passes, judging
-from longreach.evaluate.evaluate import Cell, _batches
+from longreach.evaluate.evaluate import Cell, batches_of
 from longreach.evaluate.exact_match import Asked
 from longreach.evaluate.two_passes import Batch, Tried, try_in_half
 from longreach.recording import fixed, put, record
@@ -234,7 +234,7 @@ def test_what_is_recorded_is_what_is_replayed(monkeypatch):
 def test_a_cell_is_cut_into_few_batches_of_one_size(samples, tokens):
     cell = Cell(ParityScratchpad(), 5, {})
     most = max(1, tokens // cell.task.max_tokens(5))
-    batches = _batches(cell, EvalConfig(samples=samples, free_samples=0, batch_tokens=tokens))
+    batches = batches_of(cell, EvalConfig(samples=samples, free_samples=0, batch_tokens=tokens))
     assert [number for start, size in batches for number in range(start, start + size)] == list(range(samples))
     assert len(batches) == -(-samples // most)
     assert len({size for _, size in batches[:-1]}) <= 1

@@ -148,7 +148,7 @@ def test_a_second_driver_on_this_machine_is_refused_and_the_status_tells_what_ru
     assert sweep(file, f"file://{stored}") == 2
     assert f"file://{stored} is being worked on by process {driver.pid}" in capsys.readouterr().err
     driver.terminate()
-    assert "everything is saved" in finish(driver, 130)
+    assert "everything is saved" in finish(driver, 143)
     assert counts(file, f"file://{stored}", capsys) == {"waiting": 2}
     assert "stopped; everything is saved" in (stored / "endless" / "seed-0" / "log.txt").read_text()
 

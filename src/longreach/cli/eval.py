@@ -13,7 +13,16 @@ from longreach.errors import BadInput
 from longreach.evaluate import EvalConfig, losses_to_json, make_card, to_csv, to_json
 from longreach.files import write_atomically
 from longreach.report import Result, losses_to_csv, tables
-from longreach.runs import RunFolder, choose_device, find_runs, left_out, load_model, run_test, work_of_test
+from longreach.runs import (
+    RunFolder,
+    choose_device,
+    expect_test,
+    find_runs,
+    left_out,
+    load_model,
+    run_test,
+    work_of_test,
+)
 from longreach.train import legal_lengths
 
 
@@ -104,14 +113,9 @@ def _evaluate(folder: RunFolder, args: argparse.Namespace, changes: Plain, devic
         for line in skipped:
             observer.say(f"left out: {line}")
         report = observer.phase(f"test {folder.path}", work_of_test(config.task, asked))
-
-        def progress(done: int, note: str) -> None:
-            report(done, note)
-            if observer.should_stop():
-                raise KeyboardInterrupt
-
+        expect_test(model, config, asked, device, observer)
         info = folder.info()
-        scores, text = run_test(model, config.task, config.ids, asked, info.seed, device, progress)
+        scores, text = run_test(model, config.task, config.ids, asked, info.seed, device, report)
     lengths = legal_lengths(config.task, config.train.lengths)
     card = make_card(config.task, config.ids, lengths, asked, config.train.prime)
     return Result(folder, info, scores, card, info.variant or info.recipe, [] if text is None else text.losses)

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longreach.cli.console import out
-from longreach.cli.prompt import typed_prompt
+from longreach.cli.prompt import check_sample, expect_generation, typed_prompt
 from longreach.errors import BadInput
 from longreach.evaluate.attention_figure import draw
 from longreach.evaluate.look_inside import Detail, Inside, Step, Truth, detail, look_inside
@@ -50,7 +50,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     else:
         sample = typed_prompt(config, model, args.prompt)
         truth = Truth.of_prompt(task, policy, sample)
-    inside = look_inside(model, task, policy, sample.map(lambda tensor: tensor.to(device)), truth)
+    there = sample.map(lambda tensor: tensor.to(device))
+    expect_generation(config, model, there, "use a smaller --length or a shorter --prompt")
+    inside = look_inside(model, task, policy, there, truth)
     more = None if args.step is None else detail(inside, task, args.step)
     if args.out is not None:
         draw(inside).savefig(args.out, dpi=150)
@@ -75,6 +77,7 @@ def _check(args: argparse.Namespace) -> None:
 def _draw_sample(config: RunConfig, length: int | None, seed: int) -> Sample:
     length = legal_lengths(config.task, config.train.lengths)[-1] if length is None else length
     config.task.check_length(length)
+    check_sample(config.task, length)
     return config.task.sample(torch.tensor([length]), stream(seed, "inspect", torch.arange(1)), length)
 
 

@@ -1,4 +1,4 @@
-"""The command line.  Exit codes: 0 ok, 1 failed, 2 bad usage or bad input, 130 interrupted."""
+"""The command line.  Exit codes: 0 ok, 1 failed, 2 bad usage or bad input, 130 interrupted, 143 terminated."""
 
 import argparse
 import os
@@ -9,6 +9,7 @@ from importlib import import_module
 from longreach.cli.console import say
 from longreach.cli.dotted import take_settings
 from longreach.errors import BadInput, RunFailed
+from longreach.interrupts import catch_interrupts, stop_seconds
 from longreach.registry import nearest
 from longreach.version import __version__
 
@@ -37,8 +38,9 @@ def parser(only: str = "") -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="longreach",
         description="Trained short, how far does this transformer reach, and how do I make it reach farther?",
-        epilog="Exit codes: 0 ok, 1 failed, 2 bad usage or bad input, 130 interrupted (a run can be resumed)."
-        "  LONGREACH_DEBUG=1 shows tracebacks.",
+        epilog="Exit codes: 0 ok, 1 failed, 2 bad usage or bad input, 130 interrupted, 143 terminated"
+        " (a run can be resumed).  Ctrl-C and SIGTERM stop within 5 s, a second one at once.  LONGREACH_DEBUG=1 shows"
+        " tracebacks.",
     )
     top.add_argument("--version", action="version", version=f"longreach {__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True)
@@ -56,7 +58,31 @@ def _flags(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
     return [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
 
 
+_INTERRUPTED = 130
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a verb and return its exit code; SIGINT and SIGTERM end it within seconds."""
+    try:
+        seconds = stop_seconds()
+    except BadInput as error:
+        _say(f"longreach: {error}")
+        return 2
+    # only a process of its own may be ended after this function has returned
+    with catch_interrupts(lambda line: _say(f"longreach: {line}"), seconds, linger=arguments is None) as interrupts:
+        try:
+            code = _run_verb(arguments)
+        except KeyboardInterrupt:
+            _say("longreach: interrupted")
+            code = _INTERRUPTED
+        return interrupts.exit_code() if code == _INTERRUPTED else code
+
+
+def _say(line: str) -> None:
+    say.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _run_verb(arguments: Sequence[str] | None) -> int:
     """Every expected failure is one line on stderr, and so is every mistake in a file."""
     sys.path.insert(0, os.getcwd())  # so that `my_task.MyTask` beside a recipe can be named in it
     plain, settings = take_settings(sys.argv[1:] if arguments is None else arguments)
@@ -79,9 +105,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         place = f" {error.filename}" if error.filename else ""
         say.print(f"longreach: cannot read or write{place}: {error.strerror}", markup=False, highlight=False)
         return 1
-    except KeyboardInterrupt:
-        say.print("longreach: interrupted")
-        return 130
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from longreach.cli.console import out
-from longreach.cli.prompt import typed_prompt
+from longreach.cli.prompt import expect_generation, typed_prompt
 from longreach.config import build
 from longreach.decode import Sampling, answers, generate
 from longreach.errors import BadInput
@@ -40,11 +40,13 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.seed is not None and not args.temperature:
         raise BadInput("--seed needs --temperature: without it nothing is drawn")
     sampling = build(Sampling, {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}, "predict")
+    there = sample.map(lambda tensor: tensor.to(device))
+    expect_generation(config, model, there, "use a smaller --max-tokens or a shorter --prompt")
     generated = generate(
         model,
         task,
         config.ids,
-        sample.map(lambda tensor: tensor.to(device)),
+        there,
         sampling=sampling,
         draws=stream(args.seed or 0, "predict", torch.arange(1, device=device)),
         prompt_ids_only=args.prompt_ids_only,

@@ -112,8 +112,6 @@ def _probe_one(
             nonlocal done
             done += more
             report(done, "")
-            if observer.should_stop():
-                raise KeyboardInterrupt
 
         return probe(model, text, targets, config, progress)
 

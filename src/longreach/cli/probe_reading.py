@@ -8,8 +8,10 @@ from pathlib import Path
 
 import torch
 
+from longreach.capacity import check_memory
 from longreach.cli.console import say
 from longreach.errors import BadInput
+from longreach.evaluate import EvalConfig, PassCost, memory_of_text
 from longreach.probe import HuggingFace, LanguageModel, OwnModel, Passage, load_hugging_face
 from longreach.probe.fingerprint import fingerprint_of_text
 from longreach.runs import RunConfig, RunFolder, choose_device, load_model
@@ -57,6 +59,23 @@ class Opened:
             if longest is not None and tokens > longest and not rope:
                 raise BadInput(f"{self.model.name} has {longest} positions, and {tokens} were asked for")
 
+    def cost(self) -> PassCost:
+        """Return what a forward pass of the model costs."""
+        if isinstance(self.model, OwnModel):
+            return PassCost.of(self.model.model)
+        assert isinstance(self.model, HuggingFace)
+        config = self.model.model.config.get_text_config()
+        layers = getattr(config, "num_hidden_layers", 1)
+        return PassCost(
+            linear=2.0 * self.model.model.num_parameters(exclude_embeddings=True),
+            quadratic=2.0 * config.hidden_size * layers,
+            width=config.hidden_size,
+            heads=self.model.heads,
+            copies_of_scores=0,
+            cached=8 * config.hidden_size * layers,
+            vocabulary=self.model.vocabulary_size,
+        )
+
     def read(self, title: str, text: str, chat: bool) -> Passage:
         if isinstance(self.model, HuggingFace):
             return self.model.read(title, text, chat)
@@ -71,6 +90,7 @@ class Opened:
 def open_model(name: str, device: str, precision: str, memory: float) -> Opened:
     device, room = choose_device(device), int(memory * 2**30)
     if not (Path(name) / "config.yaml").is_file():
+        check_weights(name, device)
         return Opened(load_hugging_face(name, device, precision, room))
     if precision != "fp32":
         raise BadInput(f"{name} is a run folder, which is probed in fp32: leave out --precision")
@@ -83,12 +103,29 @@ def open_model(name: str, device: str, precision: str, memory: float) -> Opened:
     return Opened(OwnModel(model, "/".join(Path(name).resolve().parts[-3:]), room), config)
 
 
+def check_weights(name: str, device: str) -> None:
+    """Raise BadInput if the weight files in a folder are larger than the device's memory."""
+    files = [file for kind in ("*.safetensors", "*.bin") for file in Path(name).glob(kind)]
+    smaller = "use a smaller model"
+    check_memory(sum(file.stat().st_size for file in files), device, name, smaller, lambda line: say.print(line))
+
+
 def read_contexts(text: str) -> list[int]:
     """Sizes of context, in order."""
     try:
         return sorted(Lengths.parse(text))
     except ValueError as error:
         raise BadInput(f"--contexts: {error}") from error
+
+
+def check_contexts(cost: PassCost, config: EvalConfig, device: str) -> None:
+    """Warn if a test by context may not fit into memory; raise BadInput if it cannot."""
+
+    def warn(line: str) -> None:
+        say.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    needed, context = memory_of_text(cost, config)
+    check_memory(needed, device, f"a context of {context}", "use smaller --contexts or --batch-tokens", warn)
 
 
 def open_texts(opened: Opened, args: argparse.Namespace) -> Iterator[Passage]:

@@ -1,9 +1,16 @@
 """A prompt typed by a person, with room for an answer."""
 
+from longreach.capacity import check_memory
+from longreach.cli.console import say
+from longreach.cli.progress import LONG, duration
 from longreach.errors import BadInput
+from longreach.evaluate import memory_of_generation, seconds_of_generation
 from longreach.model import Model
 from longreach.runs import RunConfig
-from longreach.tasks import Sample
+from longreach.tasks import Sample, Task
+
+_TOKEN_BYTES = 100
+"""Of a token of a sample: its number, its IDs and its masks."""
 
 
 def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | None = None) -> Sample:
@@ -17,6 +24,7 @@ def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | N
     if max_tokens is not None:
         if max_tokens < 1:
             raise BadInput(f"--max-tokens must be at least 1, got {max_tokens}")
+        check_memory(max_tokens * _TOKEN_BYTES, "cpu", f"--max-tokens {max_tokens}", "use a smaller one", _warn)
         return task.prompt(tokens, max_tokens)
     room = 1 if task.stop_token is None else 2 * len(tokens) + 16
     sample = task.prompt(tokens, room)
@@ -24,3 +32,25 @@ def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | N
         return sample
     beyond = (config.ids.evaluation_ids(task, sample)[0] > model.largest_id).any(0)
     return task.prompt(tokens, max(1, room - int(beyond.sum())))
+
+
+def expect_generation(config: RunConfig, model: Model, sample: Sample, smaller: str) -> None:
+    """Warn before a generation that takes long; raise BadInput if it does not fit into memory.
+
+    `smaller` names the flag that asks for less.
+    """
+    device = str(sample.tokens.device)
+    check_memory(memory_of_generation(model, sample), device, f"{sample.tokens.shape[1]} tokens", smaller, _warn)
+    seconds = seconds_of_generation(model, config.task, config.ids, sample)
+    if seconds > LONG:
+        _warn(f"warning: the answer may take about {duration(seconds)} (an estimate): {smaller}; Ctrl-C stops it")
+
+
+def check_sample(task: Task, length: int) -> None:
+    """Raise BadInput if a sample of this length does not fit into memory."""
+    needed = task.max_tokens(length) * _TOKEN_BYTES
+    check_memory(needed, "cpu", f"a sample of length {length}", "use a smaller --length", _warn)
+
+
+def _warn(line: str) -> None:
+    say.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -95,14 +95,7 @@ def _phase(stack: ExitStack, quiet: bool) -> Callable[[str, int], Callable[[int,
         return stack.enter_context(watch(say, quiet))
 
     def phase(title: str, total: int) -> Callable[[int, str], None]:
-        report = observer().phase(title, total)
-
-        def tell(done: int, note: str) -> None:
-            report(done, note)
-            if observer().should_stop():
-                raise KeyboardInterrupt
-
-        return tell
+        return observer().phase(title, total)
 
     return phase
 

@@ -5,6 +5,8 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -17,6 +19,7 @@ from longreach.cli.progress import watch
 from longreach.config import field_help
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import EvalConfig
+from longreach.interrupts import deferred
 from longreach.model import TransformerConfig
 from longreach.ranks import Ranks, join_ranks
 from longreach.registry import nearest
@@ -34,9 +37,19 @@ from longreach.runs import (
     new_model,
     runs_together,
 )
-from longreach.train import OptimizerConfig, Parallel, TrainConfig, ask_for_repeatable_products, check_parallel
+from longreach.train import (
+    OptimizerConfig,
+    Parallel,
+    TrainConfig,
+    ask_for_repeatable_products,
+    check_parallel,
+    list_checkpoints,
+)
 
 INTERRUPTED = 130
+
+Phase = Callable[[str, int], Callable[[int, str], None]]
+"""As in `Observer`."""
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -107,19 +120,25 @@ def _run(
     if recipe.about and not args.json:
         console.print(recipe.about, markup=False, highlight=False)
     begun = any((one.below(folder).path / "config.yaml").exists() for together in todo for one in together)
-    with watch(console, quiet=args.json) as observer:
+    resume = shlex.join([*_command(ranks), *sys.argv[1:], *([] if args.resume else ["--resume"])])
+    state = _State()
+    with (
+        deferred(lambda: f"{state.describe()}.  To go on:  {resume}") as should_stop,
+        watch(console, quiet=args.json, later=lambda: state.later) as observer,
+    ):
+        observer = replace(observer, phase=state.noting(observer.phase), should_stop=should_stop)
         if args.resume and not begun:
             observer.say(f"nothing to resume in {folder}: starting")
-        for together in todo:
+        for number, together in enumerate(todo):
             configs = [recipe.variants[one.variant] for one in together]
             folders = [one.below(folder) for one in together]
+            state.work_on(folders[0], configs[0].train.steps, sum(map(len, todo[number + 1 :])))
             names = [one.name for one in together] if len(together) > 1 else []
             infos = [
                 gather_info(recipe.name, recipe.title, one.variant, one.seed, device, names, ranks.count)
                 for one in together
             ]
             if not execute_together(configs, folders, infos, device, args.resume, observer, track, ranks, parallel):
-                resume = shlex.join([*_command(ranks), *sys.argv[1:], *([] if args.resume else ["--resume"])])
                 console.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
                 return INTERRUPTED
     if not ranks.first:
@@ -149,6 +168,44 @@ def _run(
     for name, path in (("figure", report.png), ("page", report.html), ("scores", report.csv)):
         out.print(f"{name:7} {path}", markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+class _State:
+    """The run in progress: what of it is kept if it ends inside a step."""
+
+    def __init__(self) -> None:
+        self.folder: RunFolder | None = None
+        self.steps = self.done = self.runs_after = 0
+
+    def work_on(self, folder: RunFolder, steps: int, runs_after: int) -> None:
+        self.folder, self.steps, self.done, self.runs_after = folder, steps, 0, runs_after
+
+    @property
+    def later(self) -> str:
+        return f", and {self.runs_after} more to do after it" if self.runs_after else ""
+
+    def noting(self, phase: Phase) -> Phase:
+        """Return a `phase` that records how far its work is."""
+
+        def begin(title: str, total: int) -> Callable[[int, str], None]:
+            report = phase(title, total)
+
+            def note(done: int, text: str) -> None:
+                self.done = done
+                report(done, text)
+
+            return note
+
+        return begin
+
+    def describe(self) -> str:
+        if self.folder is None:
+            return "nothing was computed yet"
+        saved = max((checkpoint.step for checkpoint in list_checkpoints(self.folder.checkpoints)), default=0)
+        if saved >= self.steps:
+            return "training is saved, its test begins anew"
+        where = f"the checkpoint at step {saved} is kept" if saved else "no checkpoint had been saved"
+        return f"{where}, {max(0, self.done - saved)} finished steps are lost"
 
 
 def _command(ranks: Ranks) -> list[str]:

@@ -7,12 +7,16 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from longreach.cli.console import out
+from longreach.capacity import check_memory
+from longreach.cli.console import out, say
 from longreach.cli.flags import task_settings
 from longreach.config import build_part
 from longreach.errors import BadInput
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task
+
+_TOKEN_BYTES = 1000
+"""Of a token in a table: its words, IDs and dependencies."""
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -31,6 +35,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     task = build_part(Task, task_settings(args.task, settings), "task")
     task.check_length(args.length)
+    needed = task.max_tokens(args.length) * _TOKEN_BYTES
+    check_memory(needed, "cpu", f"length {args.length}", "use a smaller --length", lambda line: say.print(line))
     sample = task.sample(torch.tensor([args.length]), stream(args.seed, "show", torch.arange(1)), args.length)
     size = int(sample.num_tokens[0])
     words = task.words(sample.tokens[0, :size].tolist())

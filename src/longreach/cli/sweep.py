@@ -3,18 +3,18 @@
 import argparse
 import json
 import shlex
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType
 
 from longreach.cli.console import out, say
+from longreach.cli.progress import duration
 from longreach.cli.run import INTERRUPTED
-from longreach.cli.sweep_table import count_states, duration, live_table, status_table, to_json
+from longreach.cli.sweep_table import count_states, live_table, status_table, to_json, warning_if_long
 from longreach.errors import BadInput
+from longreach.interrupts import deferred, ending_with_us
 from longreach.runs import choose_device
 from longreach.sweep import (
     Backend,
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
             return _dry_run(args, plan, folder, resources)
         if not _drive(args, plan, folder, mirror, resources):
             command = shlex.join(["longreach", *sys.argv[1:]])
-            _say(f"interrupted; everything is saved.  To go on:  {command}")
+            _say(f"interrupted; everything is saved, except where a run says otherwise.  To go on:  {command}")
             return INTERRUPTED
         failed = _show_status(args, plan, folder)
     return 1 if failed else 0
@@ -119,10 +119,17 @@ def _drive(args: argparse.Namespace, plan: Plan, folder: Path, mirror: Mirror | 
         # storage has no locks: at least on this machine there is one driver
         sole_driver(folder) if mirror is None else sole_driver(scratch_folder(args.out), args.out),
         closing(_backend(args, resources)) as backend,
-        _ask_to_stop() as asked,
+        ending_with_us(backend.kill),
+        deferred(lambda: "every run goes on from its newest checkpoint") as should_stop,
         live_table(plan, folder, args.json, (lambda: None) if mirror is None else mirror.look) as show,
     ):
-        watcher = Watcher(say=_say, show=show, should_stop=lambda: bool(asked))
+        warn = warning_if_long(plan, folder, _say)
+
+        def look() -> None:
+            show()
+            warn()
+
+        watcher = Watcher(say=_say, show=look, should_stop=should_stop)
         return drive(plan, folder, backend, watcher, args.retry_failed, mirror)
 
 
@@ -221,25 +228,6 @@ def _show_status(args: argparse.Namespace, plan: Plan, folder: Path) -> int:
                 fetched if is_url(place) else f"longreach report {place}", markup=False, highlight=False, soft_wrap=True
             )
     return count_states(states)["failed"]
-
-
-@contextmanager
-def _ask_to_stop() -> Iterator[list[int]]:
-    """Ctrl-C lets every run save; a second one ends them at once."""
-    asked: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-        _say("stopping: every run saves first (once more to stop at once)")
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _say(line: str) -> None:

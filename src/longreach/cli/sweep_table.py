@@ -16,11 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from longreach.cli.console import say
+from longreach.cli.progress import LONG, duration
 from longreach.sweep import Attempts, Plan, RunState, read_states
 
 _STYLES = {"finished": "green", "running": "cyan", "failed": "red", "waiting": "dim"}
 _ROWS = 30
 """Of the live table: what runs and what failed comes first."""
+_LOOKS = (20.0, 60.0, 240.0)
+"""Seconds after which the time left is estimated, until a warning was told."""
 
 
 def count_states(states: Sequence[RunState]) -> Counter[str]:
@@ -54,7 +57,8 @@ def live_table(
     plan: Plan, folder: Path, quiet: bool, look: Callable[[], None] = lambda: None
 ) -> Iterator[Callable[[], None]]:
     """A function that draws the table anew; where there is no terminal, it draws nothing.  Looking at thousands of
-    folders takes a while, and longer where `look` must bring them up to date: a tenth of the time may go into it."""
+    folders takes a while, and longer where `look` must bring them up to date: a tenth of the time may go into it, and a
+    second passes between two tables."""
     if quiet or not say.is_terminal:
         yield lambda: None
         return
@@ -76,9 +80,43 @@ def live_table(
             start = time.monotonic()
             if start >= rest_until:
                 live.update(draw(), refresh=True)
-                rest_until = time.monotonic() + 9 * (time.monotonic() - start)
+                rest_until = time.monotonic() + max(1.0, 9 * (time.monotonic() - start))
 
         yield show
+
+
+def warning_if_long(plan: Plan, folder: Path, tell: Callable[[str], None]) -> Callable[[], None]:
+    """Return a function that, called again and again, tells once if the sweep will take long by its pace so far."""
+    started, before = time.monotonic(), _finished_share(read_states(plan, folder))
+    looks = list(_LOOKS)
+
+    def look() -> None:
+        elapsed = time.monotonic() - started
+        if not looks or elapsed < looks[0]:
+            return
+        looks.pop(0)
+        states = read_states(plan, folder)
+        done = _finished_share(states)
+        if done <= before:
+            return
+        open_runs = sum(state.state != "failed" for state in states)
+        left = (open_runs - done) * elapsed / (done - before)
+        if left > LONG:
+            looks.clear()
+            tell(f"warning: this sweep will take about {duration(left)} more (an estimate); Ctrl-C saves and stops it")
+
+    return look
+
+
+def _finished_share(states: Sequence[RunState]) -> float:
+    """Return the finished runs, with begun ones counted in part."""
+    share = 0.0
+    for state in states:
+        if state.state == "finished":
+            share += 1.0
+        elif state.state != "failed" and state.progress is not None and state.progress.phase == "train":
+            share += state.progress.done / max(1, state.progress.total)
+    return share
 
 
 def to_json(plan: Plan, folder: str, states: Sequence[RunState]) -> dict[str, Any]:
@@ -98,11 +136,3 @@ def to_json(plan: Plan, folder: str, states: Sequence[RunState]) -> dict[str, An
             for state in states
         ],
     }
-
-
-def duration(seconds: float) -> str:
-    """1.5 h, 12 min, 40 s."""
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"

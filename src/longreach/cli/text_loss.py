@@ -44,10 +44,18 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     # a model takes seconds to import, which the other parts of `longreach text` do without
-    from longreach.cli.probe_reading import Opened, read_contexts
+    from longreach.cli.probe_reading import Opened, check_contexts, check_weights, read_contexts
     from longreach.cli.progress import watch
     from longreach.config import build, build_part, read_value
-    from longreach.evaluate import EvalConfig, Predict, evaluate_text, losses_to_json, next_tokens, text_work
+    from longreach.evaluate import (
+        EvalConfig,
+        Predict,
+        estimate_text,
+        evaluate_text,
+        losses_to_json,
+        next_tokens,
+        text_work,
+    )
     from longreach.evaluate.context import BLOCK
     from longreach.hf import from_huggingface
     from longreach.positions.encodings import EncodingConfig, RopeConfig
@@ -63,8 +71,11 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     device, corpus, contexts = choose_device(args.device), Corpus.open(args.corpus), read_contexts(args.contexts)
     asked_for = {"lengths": contexts, "samples": args.samples, "batch_tokens": args.batch_tokens, "seed": args.seed}
     config = build(EvalConfig, {**asked_for, "free_samples": 0}, "evaluate")
+    check_weights(args.model, device)
     theirs = load_hugging_face(args.model, device, args.precision)
     Opened(theirs).check_reads(corpus, contexts[-1] + BLOCK)
+    cost = Opened(theirs).cost()
+    check_contexts(cost, config, device)
     ours = from_huggingface(theirs.model).eval() if args.encoding else None
     encodings = {}
     for text in args.encoding:
@@ -79,6 +90,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 
     def measure(name: str, predict: Predict) -> None:
         report = observer.phase(name, text_work(config))
+        if (work := estimate_text(cost, predict, config, device)) is not None:
+            observer.expect(work)
         result = evaluate_text(predict, corpus.split(args.split), config, args.seed, device, report)
         found[name] = losses_to_json(result.losses)
 

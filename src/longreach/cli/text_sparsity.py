@@ -43,10 +43,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     # a model takes seconds to import, which the other parts of `longreach text` do without
     from safetensors.torch import save_file
 
-    from longreach.cli.probe_reading import open_model, read_contexts
+    from longreach.cli.probe_reading import check_contexts, open_model, read_contexts
     from longreach.cli.progress import watch
     from longreach.config import build
-    from longreach.evaluate import choose_targets, loss_by_context
+    from longreach.evaluate import EvalConfig, choose_targets, estimate_text, loss_by_context
     from longreach.evaluate.context import BLOCK
     from longreach.probe import ProbeConfig, predicting, probe_targets, summarise_sparsity
     from longreach.report import save_png, sparsity_figure
@@ -74,8 +74,14 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     opened = open_model(args.model, device, args.precision, args.memory)
     model = opened.model
     opened.check_reads(corpus, contexts[-1] + BLOCK)
+    sizes = {"lengths": contexts, "samples": len(targets.documents), "batch_tokens": args.batch_tokens}
+    asked = build(EvalConfig, {**sizes, "free_samples": 0}, "evaluate")
+    cost = opened.cost()
+    check_contexts(cost, asked, device)
     with watch(say, quiet=args.json) as observer:
         report = observer.phase("loss by context", len(contexts) * len(targets.documents))
+        if (work := estimate_text(cost, predicting(model), asked, device)) is not None:
+            observer.expect(work)
         losses = loss_by_context(predicting(model), split, targets, contexts, args.batch_tokens, device, report)
         report = observer.phase("probe", len(targets.start))
         probed = probe_targets(model, corpus, split, targets, args.within, config, report)

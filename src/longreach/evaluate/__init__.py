@@ -2,6 +2,16 @@
 
 from longreach.evaluate.card import Card, make_card
 from longreach.evaluate.context import ContextLoss, Predict, Targets, choose_targets, loss_by_context
+from longreach.evaluate.cost import (
+    PassCost,
+    Work,
+    estimate_test,
+    estimate_text,
+    memory_of_generation,
+    memory_of_test,
+    memory_of_text,
+    seconds_of_generation,
+)
 from longreach.evaluate.documents import over_documents, resampled_documents
 from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, total_samples
 from longreach.evaluate.exact_match import FreeRun, Judged, judge_in_one_pass, run_free
@@ -31,13 +41,17 @@ __all__ = [
     "Judge",
     "Judged",
     "Loss",
+    "PassCost",
     "Predict",
     "Score",
     "Targets",
     "TextResult",
+    "Work",
     "cells",
     "check_text_test",
     "choose_targets",
+    "estimate_test",
+    "estimate_text",
     "evaluate",
     "evaluate_text",
     "from_json",
@@ -48,11 +62,15 @@ __all__ = [
     "losses_from_json",
     "losses_to_json",
     "make_card",
+    "memory_of_generation",
+    "memory_of_test",
+    "memory_of_text",
     "next_tokens",
     "over_documents",
     "reach",
     "resampled_documents",
     "run_free",
+    "seconds_of_generation",
     "text_work",
     "to_csv",
     "to_json",

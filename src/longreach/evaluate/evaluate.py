@@ -139,7 +139,7 @@ def evaluate(
     done = 0
     for cell in cells(task, config)[0]:
         counts: Counter[str] = Counter()
-        batches = _batches(cell, config)
+        batches = batches_of(cell, config)
         judge = Judge(model, config.graph and len(batches) >= _WORTH_RECORDING)
         for start, size in batches:
             # where half precision settled nothing of the first batch, as with a model that fails, it is not tried again
@@ -182,7 +182,7 @@ _WORTH_RECORDING = 4
 """Batches of a cell from which recording the pass over one on a GPU pays."""
 
 
-def _batches(cell: Cell, config: EvalConfig) -> list[tuple[int, int]]:
+def batches_of(cell: Cell, config: EvalConfig) -> list[tuple[int, int]]:
     """(first sample, number of samples): as few batches as the memory budget allows, all of one size but
     for the last."""
     most = max(1, config.batch_tokens // cell.task.max_tokens(cell.length))

@@ -150,12 +150,14 @@ class Inside:
 @torch.no_grad()
 def look_inside(model: Model, task: Task, policy: IdPolicy, sample: Sample, truth: Truth) -> Inside:
     """Let the model answer the one prompt of `sample`, and open up every step."""
+    if int(sample.prompt_tokens[0]) > MOST_TOKENS:  # before anything is generated
+        raise _too_many(int(sample.prompt_tokens[0]))
     generated = generate(model, task, policy, sample)
     assert generated.ids is not None
     answer, start = answers(generated, task, sample)[0], int(sample.prompt_tokens[0])
     read = start + len(answer) - 1  # the last token written is never read
     if read > MOST_TOKENS:
-        raise BadInput(f"{read} tokens are too many to look inside: at most {MOST_TOKENS}")
+        raise _too_many(read)
     tokens, ids = generated.tokens[:, : read + 1], generated.ids[:, :, : read + 1]
     hidden, weights = watch(model, tokens[:, :-1], ids[:, :, :-1], first=start - 1)
     past = model.past(hidden, tokens[:, :-1])
@@ -182,6 +184,10 @@ def look_inside(model: Model, task: Task, policy: IdPolicy, sample: Sample, trut
         for number, token in enumerate(answer)
     ]
     return replace(inside, steps=written)
+
+
+def _too_many(tokens: int) -> BadInput:
+    return BadInput(f"{tokens} tokens are too many to look inside: at most {MOST_TOKENS}")
 
 
 def _id_choices(

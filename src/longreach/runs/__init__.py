@@ -16,7 +16,7 @@ from longreach.runs.recipe import (
     shipped_recipes,
     variant_settings,
 )
-from longreach.runs.scoring import left_out, load_model, run_test, work_of_test
+from longreach.runs.scoring import expect_test, left_out, load_model, run_test, work_of_test
 from longreach.runs.stacks import cut_into_stacks
 from longreach.runs.tracking import check_trackers
 
@@ -34,6 +34,7 @@ __all__ = [
     "cut_into_stacks",
     "execute",
     "execute_together",
+    "expect_test",
     "find_recipe",
     "find_runs",
     "gather_info",

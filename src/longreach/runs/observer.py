@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from longreach.evaluate import Work
 from longreach.model import Model
 from longreach.runs.folder import RunFolder
 from longreach.runs.journal import Journal
@@ -19,6 +20,8 @@ class Observer:
 
     phase: Callable[[str, int], Callable[[int, str], None]] = lambda title, total: lambda done, note: None
     """Begin a phase of so many units; the answer is called with the units done and a short note."""
+    expect: Callable[[Work], None] = lambda work: None
+    """Called with an estimate of the phase that has just begun, before its work starts."""
     say: Callable[[str], None] = lambda line: None
     should_stop: Callable[[], bool] = lambda: False
     saved: Callable[[RunFolder], None] = lambda folder: None

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 
+from longreach.capacity import check_memory
 from longreach.errors import BadInput
 from longreach.evaluate import (
     EvalConfig,
@@ -10,9 +11,11 @@ from longreach.evaluate import (
     TextResult,
     cells,
     check_text_test,
+    estimate_test,
     evaluate,
     evaluate_text,
     make_card,
+    memory_of_test,
     next_tokens,
     text_work,
     total_samples,
@@ -40,6 +43,7 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
     report = observer.phase(f"test {label(folder)}", work_of_test(config.task, config.evaluate))
     for line in left_out(config.task, config.evaluate):
         journal.tell("left out", f"left out: {line}")
+    expect_test(model, config, config.evaluate, device, observer)
 
     def progress(done: int, note: str) -> None:
         report(done, note)
@@ -63,6 +67,17 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
 def work_of_test(task: Task, config: EvalConfig) -> int:
     """What `run_test` tells its progress out of."""
     return text_work(config) if task.open_ended else total_samples(task, config)
+
+
+def expect_test(model: Model, config: RunConfig, asked: EvalConfig, device: str, observer: Observer) -> None:
+    """Tell the observer how long a test will take; raise BadInput if it does not fit into memory."""
+    needed, length = memory_of_test(model, config.task, asked)
+    smaller = "test shorter lengths, or set a smaller evaluate.batch_tokens (--batch-tokens)"
+    check_memory(needed, device, f"a test at length {length}", smaller, observer.say)
+    predict = next_tokens(model.eval(), config.task, config.ids, asked.shift) if config.task.open_ended else None
+    work = estimate_test(model, config.task, config.ids, asked, device, predict)
+    if work is not None:
+        observer.expect(work)
 
 
 def left_out(task: Task, config: EvalConfig) -> list[str]:

@@ -17,8 +17,8 @@ from longreach.sweep.plan import Job, Plan
 from longreach.sweep.process import Outcome
 from longreach.sweep.state import forget_failures, given_up, note_failure, read_attempts
 
-_SECONDS = 1.0
-"""Between two looks at the table."""
+_SECONDS = 0.2
+"""Between two looks at the jobs: a request to stop must reach them soon."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Watcher:
 
     say: Callable[[str], None] = lambda line: None
     show: Callable[[], None] = lambda: None
-    """Called every second or so: time to draw the table anew."""
+    """Called several times a second: time to draw the table anew."""
     should_stop: Callable[[], bool] = lambda: False
 
 
@@ -82,7 +82,10 @@ def drive(
                     mirror.look(name)
             if job.finished(out):
                 watcher.say(f"finished: {_label(job)}")
-            elif not stopping:
+            elif stopping:
+                if outcome.reason:
+                    watcher.say(f"stopped: {_label(job)}: {outcome.reason}")
+            else:
                 _note(job, out, outcome, retries, watcher, mirror)
                 if not given_up(job, out, retries):
                     queue.append(number)

@@ -29,7 +29,9 @@ class IdChoice:
 
     def best(self) -> Int[Tensor, "b a"]:
         """The ID of the most likely candidate."""
-        return self.ids.expand(self.logits.shape).gather(2, self.logits.argmax(-1, keepdim=True))[..., 0]
+        # equal tokens tie: in float32 the first wins, while in float64 the order of sums would choose
+        best = self.logits.float().argmax(-1, keepdim=True)
+        return self.ids.expand(self.logits.shape).gather(2, best)[..., 0]
 
     def margin(self) -> Float[Tensor, "b a"]:
         """How much the most likely candidate is ahead of the best one with another ID, in logits.  Not a number where

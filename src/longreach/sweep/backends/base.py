@@ -23,6 +23,9 @@ class Backend(ABC):
     def stop(self) -> None:
         """Ask every job to save and end."""
 
+    def kill(self) -> None:  # noqa: B027 (a cluster needs none: its jobs end with their driver)
+        """End at once every job that is a child process.  Called from another thread when this process must end."""
+
     @abstractmethod
     def close(self) -> None:
         """Give everything back; what still runs is ended at once."""

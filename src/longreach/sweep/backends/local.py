@@ -50,6 +50,10 @@ class LocalBackend(Backend):
         for _, process in self.running.values():
             process.stop()
 
+    def kill(self) -> None:
+        for _, job in list(self.running.values()):
+            job.process.kill()
+
     def close(self) -> None:
         for _, process in self.running.values():
             process.kill()

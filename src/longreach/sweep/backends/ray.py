@@ -20,7 +20,7 @@ except ImportError as error:
 
 _SECONDS = 0.5
 """Between two looks at a job's process."""
-_ASK_AGAIN = 10.0
+_ASK_AGAIN = 1.0
 """Seconds after which a job that was to stop and has not ended is asked once more."""
 
 

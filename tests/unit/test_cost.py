@@ -1,0 +1,129 @@
+"""Estimates of memory and time before a test, and the refusal of work that cannot fit."""
+
+import pytest
+import torch
+from rich.console import Console
+
+from longreach import capacity
+from longreach.capacity import check_memory, free_memory, size, total_memory
+from longreach.cli.progress import watch
+from longreach.config import build
+from longreach.errors import BadInput
+from longreach.evaluate import (
+    EvalConfig,
+    PassCost,
+    Work,
+    estimate_test,
+    estimate_text,
+    memory_of_generation,
+    memory_of_test,
+    seconds_of_generation,
+)
+from longreach.runs import RunConfig, expect_test, new_model
+from longreach.runs.observer import Observer
+from longreach.spans import Lengths
+
+SETTINGS = {"task": "copy", "model": {"layers": 2, "width": 16, "heads": 2}}
+
+
+def parts(**model):
+    config = build(RunConfig, {**SETTINGS, "model": {**SETTINGS["model"], **model}})
+    return config, new_model(config, seed=0, device="cpu").eval()
+
+
+def asked(*lengths: int, samples: int = 1, free: int = 0) -> EvalConfig:
+    return EvalConfig(lengths=Lengths(lengths), samples=samples, free_samples=free)
+
+
+def test_what_no_machine_has_is_refused_and_what_is_not_free_is_told(monkeypatch):
+    told = []
+    check_memory(10**6, "cpu", "a test", "use less", told.append)
+    assert not told
+    with pytest.raises(BadInput, match=r"a test needs about 9,000.0 TB of memory \(an estimate\), .*: use less"):
+        check_memory(9 * 10**15, "cpu", "a test", "use less", told.append)
+    monkeypatch.setattr(capacity, "free_memory", lambda device: 1000)
+    check_memory(2000, "cpu", "a test", "use less", told.append)
+    (line,) = told
+    assert line.startswith("warning: a test needs about 2000 bytes")
+    assert 0 < free_memory("cpu") <= total_memory("cpu")
+    assert [size(number) for number in (12, 3_400_000, 5_600_000_000, 7 * 10**12)] == [
+        "12 bytes",
+        "3.4 MB",
+        "5.6 GB",
+        "7.0 TB",
+    ]
+
+
+def test_memory_grows_with_tokens_and_with_scores_that_are_written_out():
+    config, model = parts()
+    few, length = memory_of_test(model, config.task, asked(100, 1000))
+    assert length == 1000
+    many, _ = memory_of_test(model, config.task, asked(1_000_000))
+    assert 900 < many / few < 1100
+    _, written = parts(attention="entmax")
+    assert memory_of_test(written, config.task, asked(1000))[0] > 10 * few
+    _, biased = parts(encoding="alibi")
+    assert (
+        few < memory_of_test(biased, config.task, asked(1000))[0] < memory_of_test(written, config.task, asked(1000))[0]
+    )
+
+
+def test_a_test_that_cannot_fit_is_refused_before_it_starts():
+    config, model = parts()
+    with pytest.raises(BadInput, match=r"a test at length 1000000000000 needs about .* TB of memory"):
+        expect_test(model, config, asked(10**12), "cpu", Observer())
+
+
+def test_a_long_test_is_estimated_from_short_pieces_and_a_short_one_is_not():
+    config, model = parts()
+    assert estimate_test(model, config.task, config.ids, asked(8, samples=4, free=2), "cpu") is None
+    near, far = (
+        estimate_test(model, config.task, config.ids, asked(8, length), "cpu") for length in (100_000, 1_000_000)
+    )
+    assert near is not None
+    assert far is not None
+    assert far.units == (1, 1)
+    assert far.seconds[0] < 1 < far.seconds[1]
+    assert 30 < far.total / near.total < 300  # attention is quadratic
+    written = estimate_test(model, config.task, config.ids, asked(20_000, samples=4, free=4), "cpu")
+    assert written is not None
+    assert written.total > 20  # twenty thousand tokens, one after the other
+
+
+def test_generation_and_text_are_estimated_too():
+    config, model = parts()
+    tokens = config.task.parse("a b a b")
+    long, short = (config.task.prompt(tokens, room) for room in (100_000, 8))
+    assert seconds_of_generation(model, config.task, config.ids, short) == 0
+    assert seconds_of_generation(model, config.task, config.ids, long) > 30
+    assert memory_of_generation(model, long) > 1000 * memory_of_generation(model, short)
+
+    def predict(windows, last):
+        model(windows, torch.zeros(len(windows), 1, windows.shape[1], dtype=torch.long))
+
+    cost = PassCost.of(model)
+    assert estimate_text(cost, predict, asked(64, samples=64), "cpu") is None
+    work = estimate_text(cost, predict, asked(64, 500_000, samples=64), "cpu")
+    assert work is not None
+    assert work.seconds[1] > 100 * work.seconds[0]
+
+
+def test_the_time_left_counts_parts_by_their_cost_and_is_corrected_by_the_pace():
+    work = Work((10, 10), (1.0, 99.0))
+    assert work.total == 100
+    assert work.left(0, 0.0) == 100
+    assert work.left(10, 1.0) == pytest.approx(99)
+    assert work.left(15, 1.0) == pytest.approx(49.5)
+    assert work.left(15, 101.0) == pytest.approx(99)  # twice as slow as expected
+    assert work.left(20, 101.0) == 0
+
+
+def test_a_warning_precedes_work_of_more_than_five_minutes(capsys):
+    with watch(Console(stderr=True, width=200), quiet=True, later=lambda: ", and 2 more to do after it") as observer:
+        observer.phase("test it", 2)
+        observer.expect(Work((1, 1), (1.0, 200.0)))
+        assert not capsys.readouterr().err
+        observer.expect(Work((1, 1), (1.0, 720.0)))
+        observer.expect(Work((1, 1), (1.0, 720.0)))
+    said = "warning: test it will take about 12.0 min more (an estimate), and 2 more to do after it; Ctrl-C stops it\n"
+    assert capsys.readouterr().err == said
