@@ -11,7 +11,7 @@ from rich.text import Text
 from torch import Tensor
 
 from longreach.cli.columns import print_columns
-from longreach.cli.console import out, say
+from longreach.cli.console import out, say, visible
 from longreach.errors import BadInput
 from longreach.probe import Calibration, Probed
 
@@ -83,7 +83,7 @@ def print_shown(probed: Probed, count: int) -> None:
 
 
 def print_calibration(rows: Sequence[Calibration], title: str) -> None:
-    print(title)
+    print(visible(title))
     columns = list(zip(*(asdict(row).values() for row in rows), strict=True))
     hidden = print_columns(dict(zip(asdict(rows[0]), columns, strict=True)))
     if hidden:

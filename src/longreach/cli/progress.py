@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
@@ -37,12 +36,12 @@ def watch(console: Console, quiet: bool = False) -> Iterator[Observer]:
 
     before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         _Rate(),
         TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     progress = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
     lines = not quiet and not console.is_terminal
@@ -51,7 +50,7 @@ def watch(console: Console, quiet: bool = False) -> Iterator[Observer]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def phase(title: str, total: int) -> Callable[[int, str], None]:
-        bar = progress.add_task(escape(title), total=total, note="")
+        bar = progress.add_task(title, total=total, note="")
         started = shown = time.monotonic()
         first: int | None = None
 
