@@ -3,7 +3,6 @@
 Text from files reaches the terminal as text: the consoles read no markup and show control characters as escapes.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,13 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-_UNSAFE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
-"""Control characters but tab and newline, marks that reverse the direction of text, and halves of characters."""
-
-
-def visible(text: str) -> str:
-    r"""Return a text with every character that would steer the terminal written as an escape, such as \x1b."""
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+from longreach.labels import visible
 
 
 class _SafeConsole(Console):

@@ -11,8 +11,9 @@ from rich.text import Text
 from torch import Tensor
 
 from longreach.cli.columns import print_columns
-from longreach.cli.console import out, say, visible
+from longreach.cli.console import out, say
 from longreach.errors import BadInput
+from longreach.labels import visible
 from longreach.probe import Calibration, Probed
 
 _FEW = 8

@@ -46,6 +46,8 @@ def to_json(scores: Iterable[Score]) -> list[dict[str, object]]:
 
 def from_json(rows: Iterable[Mapping[str, object]]) -> list[Score]:
     """Return the scores of a file; raise ValueError for counts or names that no test writes."""
+    if not isinstance(rows, list):
+        raise ValueError(f"expected a list of scores, got {rows!r:.40}")
     scores = [Score(**row) for row in rows]  # type: ignore[arg-type]
     for number, score in enumerate(scores):
         counts = (score.seed, score.length, score.hits, score.samples)

@@ -50,6 +50,8 @@ def losses_to_json(losses: Iterable[Loss]) -> list[dict[str, Any]]:
 
 def losses_from_json(rows: Iterable[Mapping[str, Any]]) -> list[Loss]:
     """Return the losses of a file; raise ValueError for values that no test writes."""
+    if not isinstance(rows, list):
+        raise ValueError(f"expected a list of losses, got {rows!r:.40}")
     losses = [build(Loss, row, f"loss {number}") for number, row in enumerate(rows)]
     for number, loss in enumerate(losses):
         figures = [figure for figure in (loss.nats, loss.low, loss.high) if figure is not None]
