@@ -48,9 +48,9 @@ def naming_damage(path: Path, where: str = "") -> Iterator[None]:
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
     except Exception as error:
-        if lacks_memory(error):
+        if lacks_memory(error) or isinstance(error, RunFailed):
             raise
-        raise BadInput(f"{path} is damaged{where}: {_reason(error)}") from error
+        raise BadInput(f"{path} is damaged{where}: {one_line(error)}") from error
 
 
 def read_json(path: Path, make: Callable[[Any], T]) -> T:
@@ -76,8 +76,8 @@ def _int64(digits: str) -> int:
     return number
 
 
-def _reason(error: Exception) -> str:
-    """Return one line about an error that a file's content caused."""
+def one_line(error: Exception) -> str:
+    """Return one line of at most 300 characters about an error that a file's content caused."""
     if isinstance(error, KeyError):
         return f"it has no {error}"
     return " ".join(str(error).split())[:300] or type(error).__name__
