@@ -188,17 +188,21 @@ def _refuse_excess(text: str) -> None:
             anchored |= {event.anchor: part} if event.anchor else {}
         elif isinstance(event, yaml.AliasEvent):
             if any(around.anchor == event.anchor for around in inside):
-                raise yaml.YAMLError(f"line {event.start_mark.line + 1}: this part contains itself")
-            part = anchored.get(event.anchor, _Size(None))  # the loader refuses an alias without an anchor
+                raise yaml.YAMLError(f"line {_line(event)}: this part contains itself")
+            part = anchored.get(str(event.anchor), _Size(None))  # the loader refuses an alias without an anchor
         else:
             continue
         around = inside[-1]
         around.values += part.values
         around.depth = max(around.depth, part.depth + 1)
         if len(inside) + around.depth > _DEEPEST:
-            raise yaml.YAMLError(f"line {event.start_mark.line + 1}: more than {_DEEPEST} levels of nesting")
+            raise yaml.YAMLError(f"line {_line(event)}: more than {_DEEPEST} levels of nesting")
         if around.values > _MOST_VALUES:
-            raise yaml.YAMLError(f"line {event.start_mark.line + 1}: more than {_MOST_VALUES} values, aliases included")
+            raise yaml.YAMLError(f"line {_line(event)}: more than {_MOST_VALUES} values, aliases included")
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
 
 
 @dataclasses.dataclass

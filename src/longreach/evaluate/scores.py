@@ -48,7 +48,7 @@ def from_json(rows: Iterable[Mapping[str, object]]) -> list[Score]:
     """Return the scores of a file; raise ValueError for counts or names that no test writes."""
     if not isinstance(rows, list):
         raise ValueError(f"expected a list of scores, got {rows!r:.40}")
-    scores = [Score(**row) for row in rows]  # type: ignore[arg-type]
+    scores = [Score(**row) for row in rows]
     for number, score in enumerate(scores):
         counts = (score.seed, score.length, score.hits, score.samples)
         if any(type(count) is not int for count in counts):

@@ -139,7 +139,8 @@ class Probed:
             told = build(_Record, record)
         with naming_damage(path):
             _check_tensors(tensors, len(told.pieces), len(told.sizes))
-            return cls(**vars(told), settings=settings, cost=cost, **tensors)
+            made: dict[str, Any] = {**vars(told), **tensors}
+            return cls(**made, settings=settings, cost=cost)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
         table.add_column(f"reach@{threshold}", justify="right", no_wrap=True)
     for group in groups:
         middle, worst = group.middle(), group.worst()
-        cells = [Text(group.variant), *([Text(group.setting)] if varied else [])]
+        cells: list[str | Text] = [Text(group.variant), *([Text(group.setting)] if varied else [])]
         for length in lengths:
             if length not in middle:
                 cells.append("-")

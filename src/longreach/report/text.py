@@ -96,7 +96,7 @@ def loss_table(curves: list[LossCurves], title: str, width: int = 80) -> Table:
     table.add_column("holds to", justify="right", no_wrap=True)
     for one in curves:
         middle, worst = one.middle(), one.worst()
-        cells = [Text(one.variant)]
+        cells: list[str | Text] = [Text(one.variant)]
         for size in sizes:
             spread = f" ({worst[size]:.2f})" if len(one.curves) > 1 else ""
             cells.append(f"{middle[size]:.3f}{spread}" if size in middle else "-")
