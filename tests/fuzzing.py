@@ -148,8 +148,11 @@ def settings_cases(draw: random.Random, count: int, folder: Path, train: int) ->
         really = number * train // count != (number + 1) * train // count
         run_verb.execute_together = execute if really else stop
 
-        def refuse(code: int, told: str, values: list[Any] = values) -> str:
-            if code == 0 and any(isinstance(value, float) and not math.isfinite(value) for value in values):
+        # a whole section, such as --evaluate, is replaced by the flags of its fields
+        kept = [value for path, value in zip(chosen, values, strict=True) if len(path) > 1]
+
+        def refuse(code: int, told: str, kept: list[Any] = kept) -> str:
+            if code == 0 and any(isinstance(value, float) and not math.isfinite(value) for value in kept):
                 return "a setting that is not finite passed"
             return ""
 
