@@ -7,7 +7,7 @@ or the import path of a class of yours.  Every complaint is one line that says w
 import dataclasses
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -26,11 +26,19 @@ from longreach.spans import Lengths, Span
 T = TypeVar("T")
 Plain = dict[str, Any]
 
+_LARGEST = 4 << 20
+"""Bytes of a YAML file."""
+_DEEPEST = 64
+"""Levels of nesting in YAML; the parser recurses in C, and thousands of levels overflow its stack."""
+_MOST_VALUES = 100_000
+"""Keys, items and scalars of a YAML file, each counted as often as an alias repeats it."""
+_SCALARS = {"int": "a whole number of 64 bits", "float": "a number", "bool": "true or false"}
+
 
 def build(cls: type[T], values: object, where: str = "") -> T:
     """An object of a dataclass from a plain mapping; what is not given takes its default."""
     if not isinstance(values, Mapping):
-        raise BadInput(f"{where or cls.__name__}: expected a mapping of settings, got {values!r}")
+        raise BadInput(f"{where or cls.__name__}: expected a mapping of settings, got {values!r:.80}")
     hints = get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     made = {}
@@ -58,7 +66,7 @@ def build_part(base: type[T], values: object, where: str) -> T:
     if isinstance(values, str):
         values = {"name": values}
     if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
-        raise BadInput(f"{where}: expected a name, or a mapping with a name, got {values!r}")
+        raise BadInput(f"{where}: expected a name, or a mapping with a name, got {values!r:.80}")
     try:
         chosen = lookup(kind_of(base) or "", values["name"])
     except BadInput as error:
@@ -109,25 +117,21 @@ def nested(path: str, value: Any) -> Plain:
 
 
 def read_yaml(path: Path) -> Plain:
-    """A recipe file.  Tags are refused: nothing in a file can name code to run while it is read."""
-    try:
-        content = yaml.load(path.read_text(), Loader=_RecipeLoader)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    """Return the mapping in a YAML file; raise BadInput that names the file for anything else.
+
+    No tag of a file can name code to run, and no content exhausts the stack or the memory.
+    """
+    content = _parse(path, yaml.load)
     if not isinstance(content, dict):
         raise BadInput(f"{path} must hold a mapping of settings")
     return content
 
 
 def yaml_lines(path: Path) -> dict[tuple[str | int, ...], int]:
-    """In which line each key and each item of a file that `read_yaml` accepts stands: (grid, ids, 1) -> 7."""
+    """Return the line of each key and each item of a YAML file: (grid, ids, 1) -> 7."""
     found: dict[tuple[str | int, ...], int] = {}
 
-    def walk(node: yaml.Node, place: tuple[str | int, ...], around: tuple[yaml.Node, ...] = ()) -> None:
-        if node in around:
-            raise BadInput(f"{path}:{node.start_mark.line + 1}: this part contains itself")
+    def walk(node: yaml.Node | None, place: tuple[str | int, ...]) -> None:
         children: list[tuple[str | int, yaml.Node, yaml.Node]] = []
         if isinstance(node, yaml.MappingNode):
             children = [(str(key.value), key, value) for key, value in node.value]
@@ -135,18 +139,79 @@ def yaml_lines(path: Path) -> dict[tuple[str | int, ...], int]:
             children = [(index, item, item) for index, item in enumerate(node.value)]
         for name, mark, child in children:
             found[*place, name] = mark.start_mark.line + 1
-            walk(child, (*place, name), (*around, node))
+            walk(child, (*place, name))
 
-    walk(yaml.compose(path.read_text(), Loader=_RecipeLoader), ())
+    walk(_parse(path, yaml.compose), ())
     return found
 
 
 def read_value(text: str) -> Any:
-    """The value of a flag, read as a recipe would."""
+    """Return the value of a flag, read as a recipe would; text that is not YAML is itself the value."""
     try:
+        _refuse_excess(text)
         return yaml.load(text, Loader=_RecipeLoader)
     except yaml.YAMLError:
         return text
+
+
+def _parse(path: Path, parse: Callable[..., Any]) -> Any:
+    """Apply `yaml.load` or `yaml.compose` to a file that passes `_refuse_excess`."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_LARGEST + 1).decode()
+        _refuse_excess(text)
+        return parse(text, Loader=_RecipeLoader)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
+
+
+def _refuse_excess(text: str) -> None:
+    """Raise YAMLError for a text that is too large, too deep, or too long once its aliases are written out.
+
+    The parser yields one event at a time, so the check needs no recursion.
+    """
+    if len(text) > _LARGEST:
+        raise yaml.YAMLError(f"it has more than {_LARGEST >> 20} MiB")
+    inside: list[_Size] = [_Size(None)]
+    anchored: dict[str, _Size] = {}
+    for event in yaml.parse(text, Loader=_RecipeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            inside.append(_Size(event.anchor))
+            part = _Size(None, values=0)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            part = inside.pop()
+            anchored |= {part.anchor: part} if part.anchor else {}
+        elif isinstance(event, yaml.ScalarEvent):
+            part = _Size(event.anchor)
+            anchored |= {event.anchor: part} if event.anchor else {}
+        elif isinstance(event, yaml.AliasEvent):
+            if any(around.anchor == event.anchor for around in inside):
+                raise yaml.YAMLError(f"line {_line(event)}: this part contains itself")
+            part = anchored.get(str(event.anchor), _Size(None))  # the loader refuses an alias without an anchor
+        else:
+            continue
+        around = inside[-1]
+        around.values += part.values
+        around.depth = max(around.depth, part.depth + 1)
+        if len(inside) + around.depth > _DEEPEST:
+            raise yaml.YAMLError(f"line {_line(event)}: more than {_DEEPEST} levels of nesting")
+        if around.values > _MOST_VALUES:
+            raise yaml.YAMLError(f"line {_line(event)}: more than {_MOST_VALUES} values, aliases included")
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
+
+
+@dataclasses.dataclass
+class _Size:
+    """Values and levels of a part of a YAML file, with every alias replaced by the part that it names."""
+
+    anchor: str | None
+    values: int = 1
+    depth: int = 0
 
 
 def dump_yaml(values: Mapping[str, Any]) -> str:
@@ -185,14 +250,36 @@ def field_help(cls: type) -> list[FieldHelp]:
 class _RecipeLoader(SafeLoader):
     """YAML in which 1e-4 is a number, 1:8 is not a sexagesimal one, and no key stands twice."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Construct any value; raise YAMLError for a scalar that its tag does not fit."""
+        kind = node.tag.rpartition(":")[2]
+        try:
+            value = super().construct_object(node, deep)
+            if kind == "int" and not -(1 << 63) <= value < 1 << 63:
+                raise OverflowError
+        except (ValueError, ArithmeticError, LookupError) as error:
+            line = node.start_mark.line + 1
+            raise yaml.YAMLError(f"line {line}: {node.value!r:.40} is not {_SCALARS.get(kind, kind)}") from error
+        return value
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.YAMLError(f"the key {key!r} stands twice in line {node.start_mark.line + 1} and below")
+        seen = set()
+        for part, _ in node.value:
+            key, line = self.construct_object(part, deep=True), part.start_mark.line + 1
+            if isinstance(key, list | dict):
+                raise yaml.YAMLError(f"line {line}: a list or a mapping cannot be a key")
+            if key in seen:
+                raise yaml.YAMLError(f"line {line}: the key {key!r:.80} stands twice")
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 
+_PLAIN = (":null", ":bool", ":int", ":float", ":str", ":seq", ":map")
+_RecipeLoader.yaml_constructors = {
+    tag: construct
+    for tag, construct in SafeLoader.yaml_constructors.items()
+    if tag is None or tag.endswith(_PLAIN)  # dates, bytes and sets are no settings
+}
 _RecipeLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":int", ":float", ":timestamp"))]
     for first, resolvers in SafeLoader.yaml_implicit_resolvers.items()
@@ -236,7 +323,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         if value in options:
             return value
         if isinstance(value, str):
-            raise BadInput(f"{where}: unknown value {value!r}{nearest(value, map(str, options))}")
+            raise BadInput(f"{where}: unknown value {value!r:.80}{nearest(value, map(str, options))}")
     elif origin in (list, tuple) and isinstance(value, list | tuple):
         return origin(_convert(options[0], item, f"{where}[{index}]") for index, item in enumerate(value))
     elif origin in (dict, Mapping) and isinstance(value, Mapping):
@@ -247,7 +334,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return None
     elif isinstance(hint, type) and origin is None and type(value) is hint:
         return value
-    raise BadInput(f"{where}: expected {_type_name(hint)}, got {value!r}")
+    raise BadInput(f"{where}: expected {_type_name(hint)}, got {value!r:.80}")
 
 
 def _type_name(hint: Any) -> str:

@@ -1,5 +1,15 @@
 """The two ways a command can fail, so that the command line can answer each with a clear line."""
 
+_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "Storage size calculation overflowed",
+    "bad_alloc",
+    "ALLOC_FAILED",
+)
+"""Phrases of torch, on a GPU and on a CPU."""
+
 
 class BadInput(ValueError):
     """What the user asked for cannot be done as asked (exit code 2); several mistakes have a line each."""
@@ -15,3 +25,10 @@ class RunFailed(RuntimeError):
     def __init__(self, *lines: str) -> None:
         super().__init__("; ".join(lines))
         self.lines = lines
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Return whether an error is Python's or torch's way to say that memory is short."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _MEMORY)

@@ -1,9 +1,15 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and files that are read with suspicion."""
 
+import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
-from longreach.errors import RunFailed
+from longreach.errors import BadInput, RunFailed, lacks_memory
+
+T = TypeVar("T")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -29,3 +35,49 @@ def append_line(path: Path, line: str) -> None:
             file.write(line + "\n")
     except OSError as error:
         raise RunFailed(f"could not write to {path}: {error.strerror}") from error
+
+
+@contextmanager
+def naming_damage(path: Path, where: str = "") -> Iterator[None]:
+    """Raise BadInput that names the file, for any error of the block that reads it; `where` is a place in the file.
+
+    Parsers of foreign content raise errors of every kind, bare `Exception` among them.  Only lack of memory passes.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+    except Exception as error:
+        if lacks_memory(error) or isinstance(error, RunFailed):
+            raise
+        raise BadInput(f"{path} is damaged{where}: {one_line(error)}") from error
+
+
+def read_json(path: Path, make: Callable[[Any], T]) -> T:
+    """Return what `make` makes of a JSON file; raise BadInput that names the file if either fails."""
+    with naming_damage(path):
+        return make(parse_json(path.read_bytes()))
+
+
+def parse_json(content: bytes) -> Any:
+    """Return the content of a JSON text whose whole numbers fit into 64 bits; raise ValueError otherwise."""
+    try:
+        found = json.loads(content, parse_int=_int64)
+        if b"\\ud" in content.lower():
+            json.dumps(found, ensure_ascii=False).encode()  # halves of characters can be neither printed nor saved
+        return found
+    except RecursionError as error:
+        raise ValueError("too many levels of nesting") from error
+
+
+def _int64(digits: str) -> int:
+    if len(digits) > 20 or not -(1 << 63) <= (number := int(digits)) < 1 << 63:
+        raise ValueError(f"{digits:.20}... does not fit into 64 bits")
+    return number
+
+
+def one_line(error: Exception) -> str:
+    """Return one line of at most 300 characters about an error that a file's content caused."""
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -268,7 +268,7 @@ def test_headlines_replace_rows_of_the_same_name_and_device(tmp_path):
     names = [row["name"] for row in json.loads(path.read_text())]
     assert names[2:] == ["length 1,16,2,2,12: evaluation of 24 tokens", "length 1,16,2,2,12: training of 24 tokens"]
     path.write_text("{")
-    with pytest.raises(BadInput, match="not valid JSON"):
+    with pytest.raises(BadInput, match="is damaged"):
         update_headline(path, [])
 
 

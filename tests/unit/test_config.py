@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
+from longreach import config
 from longreach.api import RecurrentConfig, TransformerConfig
-from longreach.config import build, dump_yaml, merge, nested, read_value, read_yaml, to_plain
+from longreach.config import build, dump_yaml, merge, nested, read_value, read_yaml, to_plain, yaml_lines
 from longreach.errors import BadInput
 from longreach.registry import lookup, register
 from longreach.runs import RunConfig, parse_recipe
@@ -102,14 +103,100 @@ def test_values_are_read_as_people_mean_them():
     assert nested("a.b", 1) == {"a": {"b": 1}}
 
 
-@pytest.mark.parametrize("text", ["a: 1\na: 2\n", "- 1\n", "a: [\n", "a: !!python/object/apply:os.getcwd []\n"])
-def test_bad_yaml_is_one_line(tmp_path, text):
+_LAUGHS = "".join(f"k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 9) if n else 'lol'}]\n" for n in range(9))
+BAD_YAML = {
+    "a key twice": "a: 1\na: 2\n",
+    "no mapping": "- 1\n",
+    "cut off": "a: [\n",
+    "code": "a: !!python/object/apply:os.getcwd []\n",
+    "deep": f"a: {'[' * 100_000}",
+    "deep in blocks": "a:\n" + "".join(" " * n + "-\n" for n in range(1, 2000)),
+    "deep by aliases": "a: &a0 [1]\n" + "".join(f"b{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 200)),
+    "many by aliases": _LAUGHS,
+    "contains itself": "a: &a [*a]\n",
+    "an unknown alias": "a: *b\n",
+    "many nodes": f"a: [{'1,' * 101_000}]\n",
+    "a large file": "# \n" * 1_500_000,
+    "no int": "a: !!int abc\n",
+    "an empty int": "a: !!int ''\n",
+    "no float": "a: !!float x\n",
+    "no bool": "a: !!bool maybe\n",
+    "no timestamp": "a: !!timestamp x\n",
+    "a timestamp": "a: !!timestamp 2001-01-01\n",
+    "bytes": "a: !!binary aGk=\n",
+    "a set": "a: !!set {x, y}\n",
+    "an unknown tag": "a: !thing 3\n",
+    "a list as a key": "? [1]\n: 2\n",
+    "a mapping as a key": "a: {{b: 1}: 2}\n",
+    "5,000 digits": f"a: {'9' * 5000}\n",
+    "more than 64 bits": f"a: {2**63}\n",
+    "5,000 digits with a point": f"a: !!int {'9' * 5000}.5\n",
+    "a NUL byte": "a: b\0c\n",
+    "a control character": "a: b\x01c\n",
+    "not UTF-8": b"a: \xff\n",
+    "UTF-16": "a: 1\n".encode("utf-16"),
+    "two documents": "a: 1\n---\na: 2\n",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("name", BAD_YAML)
+def test_bad_yaml_is_one_line(tmp_path, name):
     path = tmp_path / "bad.yaml"
-    path.write_text(text)
+    text = BAD_YAML[name]
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(BadInput) as caught:
         read_yaml(path)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
     assert "bad.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [text for text in BAD_YAML.values() if isinstance(text, str)],
+    ids=[name for name, text in BAD_YAML.items() if isinstance(text, str)],
+)
+def test_a_flag_that_is_bad_yaml_is_text(text):
+    value = read_value(text)
+    assert value == text or isinstance(value, dict | list | None)
+
+
+def test_a_mistake_in_a_scalar_is_told_with_its_line(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text("a: 1\nb:\n  c: !!int abc\n")
+    with pytest.raises(BadInput, match=r"bad.yaml is not valid YAML: line 3: 'abc' is not a whole number of 64 bits$"):
+        read_yaml(path)
+
+
+def test_keys_are_read_in_time_that_grows_with_their_number(tmp_path):
+    """Comparing each key with all others would take 100 times as many comparisons as are allowed here."""
+    path = tmp_path / "many.yaml"
+    path.write_text("".join(f"key{n}: {n}\n" for n in range(2_000)))
+    compared = 0
+
+    class Counted(str):
+        def __eq__(self, other):
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    construct = config._RecipeLoader.construct_scalar
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config._RecipeLoader, "construct_scalar", lambda *given: Counted(construct(*given)))
+        assert len(read_yaml(path)) == 2_000
+    assert compared < 20 * 2_000
+    assert len(yaml_lines(path)) == 2_000
+
+
+def test_aliases_within_reason_are_read(tmp_path):
+    path = tmp_path / "shared.yaml"
+    path.write_text("a: &a {k: 1, l: [1, 2]}\nb: *a\nc: [*a, *a]\n")
+    shared = {"k": 1, "l": [1, 2]}
+    assert read_yaml(path) == {"a": shared, "b": shared, "c": [shared, shared]}
+    assert yaml_lines(path)["c", 1, "l", 0] == 1
 
 
 def test_spans_and_lengths():

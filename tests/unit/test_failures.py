@@ -1,6 +1,7 @@
 """What a run does when the machine lets it down: one clear line, and the last state is kept."""
 
 import errno
+import importlib
 import json
 import os
 import sys
@@ -137,6 +138,56 @@ def test_lack_of_memory_in_a_test_says_what_needs_less(tmp_path, monkeypatch, ca
     monkeypatch.setattr(module, "evaluate", fails_at(1, None, torch.OutOfMemoryError("CUDA out of memory.")))
     assert run(tmp_path)[0] == 1
     assert "evaluate.batch_tokens needs less; the last good state is step 24" in one_line(capsys)
+
+
+def _no_room(*arguments, **options):
+    return torch.empty(1 << 50)  # what torch says of it differs from release to release
+
+
+def _overflow(*arguments, **options):
+    return torch.empty(1 << 40, 1 << 40)
+
+
+def _no_python_room(*arguments, **options):
+    raise MemoryError
+
+
+@pytest.mark.parametrize("lack", [_no_room, _overflow, _no_python_room])
+@pytest.mark.parametrize(
+    ("module", "name", "command"),
+    [
+        ("eval", "run_test", ["eval", "RUN", "--lengths", "6"]),
+        ("predict", "generate", ["predict", "RUN", "--prompt", "1 0"]),
+        ("inspect", "load_model", ["inspect", "RUN"]),
+        ("show", "build_part", ["show", "copy", "--length", "5"]),
+        ("run", "check", ["run", "demo", "--out", "RUN/new"]),
+        ("report", "load_results", ["report", "RUN"]),
+        ("export", "load_model", ["export", "RUN", "RUN/new"]),
+        ("diagnose", "diagnose_task", ["diagnose", "copy", "--train", "1..4"]),
+    ],
+)
+def test_lack_of_memory_is_one_line_of_every_verb(whole, monkeypatch, capsys, lack, module, name, command):
+    monkeypatch.setattr(importlib.import_module(f"longreach.cli.{module}"), name, lack)
+    assert main([word.replace("RUN", str(whole.path)) for word in command]) == 1
+    assert one_line(capsys).startswith("longreach: out of memory: ")
+
+
+def test_an_error_of_ours_is_no_lack_of_memory(monkeypatch):
+    def broken(*arguments):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(importlib.import_module("longreach.cli.show"), "build_part", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["show", "copy", "--length", "5"])
+
+
+@pytest.mark.parametrize("threads", ["1000000", "-1"])
+def test_threads_that_no_machine_can_start_are_refused(tmp_path, capsys, threads):
+    command = ["run", recipe(tmp_path / "r.yaml"), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    assert main([*command, "--threads", threads]) == 2
+    assert "--threads must be in 1.." in (line := one_line(capsys))
+    assert line.endswith(f"got {threads}")
+    assert not (tmp_path / "out").exists()
 
 
 def test_other_errors_are_not_disguised(tmp_path, monkeypatch):

@@ -8,8 +8,7 @@ from pathlib import Path
 from longreach.bench.comparison import Comparison, Row
 from longreach.bench.lengths import EVALUATION, TRAINING, Figures, LengthReport
 from longreach.bench.machine import MEMORY_ON_GPU
-from longreach.errors import BadInput
-from longreach.files import write_atomically
+from longreach.files import read_json, write_atomically
 
 HEADLINE = Path("benchmarks") / "results" / "headline.json"
 
@@ -109,10 +108,7 @@ def update_headline(path: Path, rows: Iterable[HeadlineRow]) -> None:
     """Put rows in the place of those with the same name and device, or after all others."""
     known: list[dict[str, object]] = []
     if path.exists():
-        try:
-            known = json.loads(path.read_text())
-        except ValueError as error:
-            raise BadInput(f"{path} is not valid JSON: {error}") from error
+        known = read_json(path, lambda rows: [{"name": row["name"], "device": row["device"], **row} for row in rows])
     table = {(row["name"], row["device"]): row for row in known}
     table |= {(row.name, row.device): asdict(row) for row in rows}
     lines = ",\n".join(json.dumps(row) for row in table.values())

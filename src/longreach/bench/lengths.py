@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-import torch
-
 from longreach.bench import rivals
 from longreach.bench.flops import forward_flops, training_flops
 from longreach.bench.machine import (
@@ -22,6 +20,7 @@ from longreach.bench.machine import (
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model, our_step, training_data
 from longreach.bench.workload import Workload
+from longreach.errors import lacks_memory
 from longreach.evaluate import judge_in_one_pass
 
 EVALUATION, TRAINING = "evaluation", "training"
@@ -158,7 +157,7 @@ def _measure(name: str, workload: Workload, task_name: str, device: str, rounds:
         side, needed = make_side(name, workload, task_name, device)
         (timing,) = take_turns([side], Effort(rounds), lambda: wait_for(device), warm_up=1)
     except (RuntimeError, MemoryError) as error:
-        if not _is_out_of_memory(error):
+        if not lacks_memory(error):
             raise
         return LengthRow(name, workload.length, None, failure="out of memory")
     figures = Figures(
@@ -170,8 +169,3 @@ def _measure(name: str, workload: Workload, task_name: str, device: str, rounds:
         floor_share=needed / timing.typical / peak.flops,
     )
     return LengthRow(name, workload.length, figures)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """torch has a class for it on a GPU, and only words on a CPU."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longreach.cli.console import out
+from longreach.labels import visible
 
 
 def print_columns(columns: Mapping[str, Sequence[Any]]) -> list[str]:
@@ -26,4 +27,4 @@ def print_columns(columns: Mapping[str, Sequence[Any]]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else visible(str(value))

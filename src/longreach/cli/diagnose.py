@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from rich.table import Table
+from rich.text import Text
 
 from longreach.cli.console import out, say
 from longreach.cli.flags import task_settings
@@ -159,7 +160,8 @@ def _refuse(settings: list[str], what: str) -> None:
 
 
 def _print(found: Diagnosis) -> None:
-    out.print(f"[bold]{found.source}[/bold], trained at {found.trained}, asked about {found.target}", highlight=False)
+    about = f", trained at {found.trained}, asked about {found.target}"
+    out.print(Text.assemble((found.source, "bold"), about))
     out.print(_needs(found))
     out.print(_schemes(found))
     for text in _lines(found):
@@ -167,7 +169,7 @@ def _print(found: Diagnosis) -> None:
     if found.forecast:
         out.print(_forecast(found))
     for warning in found.warnings:
-        out.print(f"[yellow]warning[/yellow]  {warning}", highlight=False)
+        out.print(Text.assemble(("warning", "yellow"), f"  {warning}"))
 
 
 def _needs(found: Diagnosis) -> Table:

@@ -4,8 +4,8 @@ import argparse
 import json
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from longreach.cli.catalogue import catalogue, markdown
 from longreach.cli.console import out
@@ -36,12 +36,12 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     for kind, rows in shown.items():
         table = Table(title=kind, title_justify="left", show_header=False, box=None, pad_edge=False)
         for row in rows:
-            table.add_row(f"[bold]{escape(row['name'])}[/bold]", escape(row["summary"]))
+            table.add_row(Text(row["name"], style="bold"), row["summary"])
             about = _about(row)
             if about:
-                table.add_row("", f"[dim]{escape(about)}[/dim]")
+                table.add_row("", Text(about, style="dim"))
             for field in row["settings"] if args.kind else []:
-                table.add_row(f"  {field['name']}", escape(f"{field['type']} = {field['default']}.  {field['help']}"))
+                table.add_row(f"  {field['name']}", f"{field['type']} = {field['default']}.  {field['help']}")
         out.print(table)
         out.print()
     return 0

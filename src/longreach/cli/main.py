@@ -8,7 +8,7 @@ from importlib import import_module
 
 from longreach.cli.console import say
 from longreach.cli.dotted import take_settings
-from longreach.errors import BadInput, RunFailed
+from longreach.errors import BadInput, RunFailed, lacks_memory
 from longreach.interrupts import catch_interrupts, stop_seconds
 from longreach.registry import nearest
 from longreach.version import __version__
@@ -31,6 +31,22 @@ _VERBS = (
     "text",
 )
 """Each is a file beside this one."""
+
+_WITH_LESS_MEMORY = {
+    "run": "a smaller model, train.batch_size or evaluate.batch_tokens",
+    "sweep": "a smaller model, train.batch_size or evaluate.batch_tokens",
+    "eval": "a smaller --batch-tokens, or shorter --lengths,",
+    "predict": "a shorter prompt or a smaller --max-tokens",
+    "inspect": "a shorter --length or prompt",
+    "show": "a shorter --length",
+    "report": "fewer runs at once",
+    "results": "fewer runs at once, or --where,",
+    "bench": "a smaller workload",
+    "diagnose": "a shorter --target or fewer --samples",
+    "probe": "a smaller --memory or a shorter --length",
+    "text": "a smaller --batch-tokens, --memory or number of --workers",
+}
+"""What needs less memory, by verb."""
 
 
 def parser(only: str = "") -> argparse.ArgumentParser:
@@ -66,20 +82,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         seconds = stop_seconds()
     except BadInput as error:
-        _say(f"longreach: {error}")
+        _complain(str(error))
         return 2
     # only a process of its own may be ended after this function has returned
-    with catch_interrupts(lambda line: _say(f"longreach: {line}"), seconds, linger=arguments is None) as interrupts:
+    with catch_interrupts(_complain, seconds, linger=arguments is None) as interrupts:
         try:
             code = _run_verb(arguments)
         except KeyboardInterrupt:
-            _say("longreach: interrupted")
+            _complain("interrupted")
             code = _INTERRUPTED
         return interrupts.exit_code() if code == _INTERRUPTED else code
-
-
-def _say(line: str) -> None:
-    say.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _run_verb(arguments: Sequence[str] | None) -> int:
@@ -97,14 +109,23 @@ def _run_verb(arguments: Sequence[str] | None) -> int:
         if os.environ.get("LONGREACH_DEBUG"):
             raise
         for line in error.lines:
-            say.print(f"longreach: {' '.join(line.split())}", markup=False, highlight=False, soft_wrap=True)
+            _complain(line)
         return 2 if isinstance(error, BadInput) else 1
     except OSError as error:  # a full disk, a folder that cannot be written
         if os.environ.get("LONGREACH_DEBUG"):
             raise
         place = f" {error.filename}" if error.filename else ""
-        say.print(f"longreach: cannot read or write{place}: {error.strerror}", markup=False, highlight=False)
+        _complain(f"cannot read or write{place}: {error.strerror or error}")
         return 1
+    except (RuntimeError, MemoryError) as error:
+        if os.environ.get("LONGREACH_DEBUG") or not lacks_memory(error):
+            raise
+        _complain(f"out of memory: {_WITH_LESS_MEMORY.get(plain[0], 'a smaller model')} needs less")
+        return 1
+
+
+def _complain(line: str) -> None:
+    say.print(f"longreach: {' '.join(line.split())}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

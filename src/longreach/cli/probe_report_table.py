@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from longreach.probe.summary import Row
 
@@ -32,7 +32,7 @@ def probe_table(rows: Sequence[Row]) -> Table:
         found, shown = row.estimate, "" if row.group == group else row.group
         group = row.group
         interval = "-" if found.low is None or found.high is None else f"{_number(found.low)}..{_number(found.high)}"
-        table.add_row(escape(shown), name, _number(found.value), interval, str(found.documents), str(found.targets))
+        table.add_row(Text(shown), name, _number(found.value), interval, str(found.documents), str(found.targets))
     return table
 
 

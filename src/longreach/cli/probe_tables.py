@@ -13,6 +13,7 @@ from torch import Tensor
 from longreach.cli.columns import print_columns
 from longreach.cli.console import out, say
 from longreach.errors import BadInput
+from longreach.labels import visible
 from longreach.probe import Calibration, Probed
 
 _FEW = 8
@@ -83,7 +84,7 @@ def print_shown(probed: Probed, count: int) -> None:
 
 
 def print_calibration(rows: Sequence[Calibration], title: str) -> None:
-    print(title)
+    print(visible(title))
     columns = list(zip(*(asdict(row).values() for row in rows), strict=True))
     hidden = print_columns(dict(zip(asdict(rows[0]), columns, strict=True)))
     if hidden:

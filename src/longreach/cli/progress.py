@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
@@ -69,12 +68,12 @@ def watch(console: Console, quiet: bool = False, later: Callable[[], str] = lamb
     describes further work, which the warning does not count.
     """
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         _Rate(),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[left]}", markup=False),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     progress = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
     lines = not quiet and not console.is_terminal
@@ -93,7 +92,7 @@ def watch(console: Console, quiet: bool = False, later: Callable[[], str] = lamb
     def phase(title: str, total: int) -> Callable[[int, str], None]:
         nonlocal now
         now = own = _Phase(title, total)
-        bar = progress.add_task(escape(title), total=total, note="", left="")
+        bar = progress.add_task(title, total=total, note="", left="")
         shown = time.monotonic()
 
         def report(done: int, note: str) -> None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-import torch
 from rich.console import Console
 
 from longreach.cli.console import out, say
@@ -36,6 +35,7 @@ from longreach.runs import (
     load_recipe,
     new_model,
     runs_together,
+    use_threads,
 )
 from longreach.train import (
     OptimizerConfig,
@@ -97,10 +97,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 def _run(
     args: argparse.Namespace, recipe: Recipe, only: list[str] | None, track: list[str], ranks: Ranks, device: str
 ) -> int:
-    if args.threads < 0:
-        raise BadInput(f"--threads must not be negative, got {args.threads}")
     if args.threads:
-        torch.set_num_threads(args.threads)
+        use_threads(args.threads)
     if args.stack is not None and args.stack < 1:
         raise BadInput(f"--stack must be at least 1, got {args.stack}")
     if args.stack is not None and args.stack > 1 and ranks.count > 1:

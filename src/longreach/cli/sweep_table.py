@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import Group
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -33,14 +32,14 @@ def count_states(states: Sequence[RunState]) -> Counter[str]:
 def status_table(plan: Plan, states: Sequence[RunState]) -> Table:
     counts = count_states(states)
     summary = ", ".join(f"{counts[name]} {name}" for name in _STYLES if counts[name])
-    table = Table(title=escape(plan.file.title), caption=f"{len(states)} runs: {summary}")
+    table = Table(title=Text(plan.file.title, style="table.title"), caption=f"{len(states)} runs: {summary}")
     for column in ("run", "state", "progress", "failures"):
         table.add_column(column, overflow="fold")
     for state in states:
         attempts = state.attempts if state.state != "finished" else Attempts()
         failures = f"{attempts.failures}: {attempts.reason}" if attempts.failures else ""
         label = Text(state.state, style=_STYLES[state.state])
-        table.add_row(escape(state.name), label, escape(_progress(state)), escape(failures))
+        table.add_row(Text(state.name), label, Text(_progress(state)), Text(failures))
     return table
 
 

@@ -8,6 +8,7 @@ from longreach.cli import text_loss, text_prepare, text_sparsity
 from longreach.cli.columns import print_columns
 from longreach.cli.console import say
 from longreach.errors import BadInput
+from longreach.labels import visible
 from longreach.text import FETCHABLE, SPLITS, Corpus, fetch, in_cache
 
 
@@ -114,7 +115,7 @@ def _show(args: argparse.Namespace, settings: list[str]) -> int:
         print(json.dumps(list(zip(tokens, words, strict=True))))
         return 0
     _say(f"{args.split}, document {args.document} of {split.documents}: {len(document)} tokens")
-    print("|".join(words).replace("\\n|", "\\n|\n"))
+    print(visible("|".join(words).replace("\\n|", "\\n|\n")))
     return 0
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from time import monotonic
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from longreach.cli.columns import print_columns
@@ -90,12 +89,12 @@ def _show(meta: Meta) -> None:
 @contextmanager
 def _bars(console: Console) -> Iterator[Phase]:
     """A bar for each phase, in bytes, or plain lines where output is not a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    rest = (TimeRemainingColumn(compact=True), TextColumn("{task.fields[note]}"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    rest = (TimeRemainingColumn(compact=True), TextColumn("{task.fields[note]}", markup=False))
     with Progress(*columns, *rest, console=console, disable=not console.is_terminal) as progress:
 
         def phase(title: str, total: int) -> Callable[[int, str], None]:
-            bar = progress.add_task(escape(title), total=total or None, note="")
+            bar = progress.add_task(title, total=total or None, note="")
             shown = monotonic()
 
             def report(done: int, note: str) -> None:

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from longreach.diagnose.findings import Diagnosis
+from longreach.labels import label
 
 
 def draw(found: Diagnosis, path: Path) -> None:
@@ -13,9 +14,9 @@ def draw(found: Diagnosis, path: Path) -> None:
     figure = Figure(figsize=(12 if forecast else 8, 4.2), layout="constrained")
     axes = figure.subplots(1, 2 if forecast else 1, squeeze=False)[0]
     for shares, names in _curves(found).items():
-        axes[0].plot(sorted(found.schemes[0].by_length), shares, marker="o", label="\n".join(names))
+        axes[0].plot(sorted(found.schemes[0].by_length), shares, marker="o", label=label("\n".join(names)))
     axes[0].set(xlabel="length", ylabel="samples with an uncovered need", ylim=(-0.04, 1.04))
-    axes[0].set_title(f"{found.source}: trained up to {found.short_to}")
+    axes[0].set_title(label(f"{found.source}: trained up to {found.short_to}"))
     axes[0].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
     if forecast:
         lengths = sorted(found.forecast)

@@ -6,6 +6,7 @@ from matplotlib.patches import Rectangle
 
 from longreach.errors import BadInput
 from longreach.evaluate.look_inside import Inside
+from longreach.labels import label
 from longreach.model import RESERVED
 
 MOST_DRAWN = 64
@@ -52,16 +53,17 @@ def _label(axis: Axes, inside: Inside) -> None:
     """Tokens with their IDs along the axes, each ID in its colour, and outlines around tokens that share one."""
     read = inside.ids.shape[1]
     texts = [
-        f"{word} ({'/'.join(map(str, ids))})" for word, ids in zip(inside.words, inside.ids.T.tolist(), strict=False)
+        f"{label(word)} ({'/'.join(map(str, ids))})"
+        for word, ids in zip(inside.words, inside.ids.T.tolist(), strict=False)
     ]
     colours = ["#888888" if own == RESERVED else _COLOURS[own % len(_COLOURS)] for own in inside.ids[0].tolist()]
     places = [step.index for step in inside.steps]
     axis.set_xticks(range(read), texts, fontsize=6, rotation=90)
     axis.set_yticks(range(len(places)), [texts[place] for place in places], fontsize=6)
-    for label, colour in zip(axis.get_xticklabels(), colours, strict=True):
-        label.set_color(colour)
-    for label, place in zip(axis.get_yticklabels(), places, strict=True):
-        label.set_color(colours[place])
+    for tick, colour in zip(axis.get_xticklabels(), colours, strict=True):
+        tick.set_color(colour)
+    for tick, place in zip(axis.get_yticklabels(), places, strict=True):
+        tick.set_color(colours[place])
     for step in inside.steps:
         for place in step.shares_id_with:
             corner = (place - 0.5, step.number - 0.5)

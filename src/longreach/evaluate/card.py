@@ -1,5 +1,6 @@
 """The information card: what a result rests on, to be shown beside it."""
 
+import re
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +34,12 @@ class Card:
     """How the IDs of the test differ from the plain ones."""
     primed: str = "no"
     """Whether training also showed a few samples of greater length."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[1-9][0-9]{0,17}\.\.[1-9][0-9]{0,17}", self.trained_lengths):
+            raise ValueError(f"trained_lengths must be such as 1..20, got {self.trained_lengths!r:.40}")
+        if not self.id_coverage or min(self.id_coverage) < 0:
+            raise ValueError(f"id_coverage must hold counts, got {self.id_coverage!r:.40}")
 
 
 def make_card(

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from longreach.errors import BadInput
+from longreach.files import naming_damage
 from longreach.seeding import stream
 from longreach.text import Split
 
@@ -79,8 +80,9 @@ class ContextLoss:
 
     @staticmethod
     def load(path: Path) -> "ContextLoss":
-        tensors = load_file(path)
-        return ContextLoss(tuple(tensors.pop("contexts").tolist()), **tensors)
+        with naming_damage(path):
+            tensors = load_file(path)
+            return ContextLoss(tuple(tensors.pop("contexts").tolist()), **tensors)
 
 
 def predicted_at_once(context: int) -> int:

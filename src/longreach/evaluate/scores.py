@@ -3,8 +3,12 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+
+_TENTH = re.compile(r"(?!first_error_tenth_).*|first_error_tenth_[0-9]", re.DOTALL)
+"""Every name of a metric; those of places of errors end in a digit."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,22 @@ def to_json(scores: Iterable[Score]) -> list[dict[str, object]]:
 
 
 def from_json(rows: Iterable[Mapping[str, object]]) -> list[Score]:
-    return [Score(**row) for row in rows]  # type: ignore[arg-type]
+    """Return the scores of a file; raise ValueError for counts or names that no test writes."""
+    if not isinstance(rows, list):
+        raise ValueError(f"expected a list of scores, got {rows!r:.40}")
+    scores = [Score(**row) for row in rows]
+    for number, score in enumerate(scores):
+        counts = (score.seed, score.length, score.hits, score.samples)
+        if any(type(count) is not int for count in counts):
+            raise ValueError(f"score {number} has a count that is not a whole number: {counts}")
+        if not 0 <= score.hits <= score.samples or score.samples < 1 or score.length < 1:
+            raise ValueError(f"score {number} has {score.hits} hits of {score.samples} samples at {score.length}")
+        if type(score.metric) is not str or not _TENTH.fullmatch(score.metric):
+            raise ValueError(f"score {number} has an unknown metric {score.metric!r:.40}")
+        overrides = score.overrides
+        if not isinstance(overrides, dict) or not all(isinstance(value, str) for value in overrides.values()):
+            raise ValueError(f"score {number} has overrides that are not text: {overrides!r:.40}")
+    return scores
 
 
 def to_csv(scores: Iterable[Score], labels: Iterable[Mapping[str, str]] | None = None) -> str:

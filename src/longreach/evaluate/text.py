@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.config import build
 from longreach.errors import BadInput
 from longreach.evaluate.context import (
     ContextLoss,
@@ -48,7 +49,15 @@ def losses_to_json(losses: Iterable[Loss]) -> list[dict[str, Any]]:
 
 
 def losses_from_json(rows: Iterable[Mapping[str, Any]]) -> list[Loss]:
-    return [Loss(**row) for row in rows]
+    """Return the losses of a file; raise ValueError for values that no test writes."""
+    if not isinstance(rows, list):
+        raise ValueError(f"expected a list of losses, got {rows!r:.40}")
+    losses = [build(Loss, row, f"loss {number}") for number, row in enumerate(rows)]
+    for number, loss in enumerate(losses):
+        figures = [figure for figure in (loss.nats, loss.low, loss.high) if figure is not None]
+        if not all(map(math.isfinite, figures)) or min(loss.size, loss.tokens, loss.documents) < 0:
+            raise ValueError(f"loss {number} is not finite, or has negative counts")
+    return losses
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
+from longreach.labels import label
 from longreach.probe.calibrate import Calibration
 
 
 def draw_calibration(rows: Sequence[Calibration], title: str) -> Figure:
     """What it measured, side by side; a curve for the numbers of masks, a mark for other methods."""
     figure = Figure(figsize=(12, 3.2), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(label(title))
     masks = [row for row in rows if row.method == "masks"]
     for axes, quantity in zip(
         figure.subplots(1, 4, sharex=True), ("precision", "recall", "ranked", "faithfulness"), strict=True
@@ -28,14 +29,14 @@ def draw_calibration(rows: Sequence[Calibration], title: str) -> Figure:
 def draw_calibrations(found: Mapping[str, Sequence[Calibration]], title: str) -> Figure:
     """Several tasks side by side: a colour for each, a curve for the numbers of masks, squares for leave-one-out."""
     figure = Figure(figsize=(12, 3.4), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(label(title))
     names = {"precision": "precision", "recall": "recall", "k_error_weights": "error of k by weights"}
     for axes, (quantity, name) in zip(figure.subplots(1, len(names), sharex=True), names.items(), strict=True):
         for number, (task, rows) in enumerate(found.items()):
-            for method, style, label in (("masks", "o-", task), ("leave_one_out", "s", f"{task}, leave one out")):
+            for method, style, curve in (("masks", "o-", task), ("leave_one_out", "s", f"{task}, leave one out")):
                 told = [row for row in rows if row.method == method]
                 x, y = [row.tokens for row in told], [getattr(row, quantity) for row in told]
-                axes.plot(x, y, style, color=f"C{number}", label=label)
+                axes.plot(x, y, style, color=f"C{number}", label=label(curve))
         axes.set_xscale("log", base=2)
         axes.set(xlabel="tokens computed per sample", ylabel=name)
         axes.set_ylim(0, None if quantity == "k_error_weights" else 1.05)

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.errors import BadInput
+from longreach.errors import BadInput, lacks_memory
+from longreach.files import one_line
 from longreach.probe.fingerprint import fingerprint_of_model, fingerprint_of_text
 from longreach.probe.language_model import LanguageModel, check_hiding
 from longreach.probe.passage import Passage
@@ -130,14 +131,30 @@ def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", m
         where, options = name, {}
         check_name(name, "model")
     bars = transformers.utils.logging
-    before = bars.is_progress_bar_enabled()
+    before, verbosity = bars.is_progress_bar_enabled(), bars.get_verbosity()
     bars.disable_progress_bar()
+    bars.set_verbosity_error()  # a weight that is missing is refused below, in one line
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-        model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=_PRECISIONS[precision], **options)
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        raise BadInput(f"cannot load {name} as a causal language model: {error}") from error
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            where, dtype=_PRECISIONS[precision], output_loading_info=True, **options
+        )
+    except Exception as error:
+        raise _refusal(name, error) from error
     finally:
+        bars.set_verbosity(verbosity)
         if before:
             bars.enable_progress_bar()
-    return HuggingFace(model.to(device), path.name if path.exists() else name, tokenizer, memory)
+    for key in (*found["missing_keys"], *found["mismatched_keys"]):
+        raise BadInput(f"cannot load {name} as a causal language model: its files lack the weight {key}")
+    try:
+        return HuggingFace(model.to(device), path.name if path.exists() else name, tokenizer, memory)
+    except Exception as error:
+        raise _refusal(name, error) from error
+
+
+def _refusal(name: str, error: Exception) -> Exception:
+    """Return BadInput for an error of the package, which raises errors of every kind for a damaged folder."""
+    if isinstance(error, BadInput) or lacks_memory(error):
+        return error
+    return BadInput(f"cannot load {name} as a causal language model: {one_line(error)}")

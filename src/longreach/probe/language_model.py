@@ -122,6 +122,8 @@ def check_hiding(model: LanguageModel) -> None:
     watched = (~hidden).nonzero()[1:, 0]
     watched = watched[~hidden[watched - 1]]  # a hidden token still sees itself
     before, after = model.log_probabilities(both, watched, seen)
+    if not bool(before.isfinite().all()):
+        raise BadInput(f"{model.name}: its predictions are not finite numbers")
     if not torch.allclose(before, after, rtol=0, atol=1e-4):
         raise BadInput(f"{model.name}: tokens that a mask hides still change what it predicts: it cannot be probed")
     one_way, other_way = model.log_probabilities(both, watched)

@@ -1,7 +1,7 @@
 """What a probe found in one text: how much each prediction rests on each earlier token."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -9,13 +9,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from longreach.config import build, to_plain
-from longreach.errors import BadInput
-from longreach.files import write_atomically
+from longreach.files import naming_damage, read_json, write_atomically
 from longreach.probe.settings import ProbeConfig
 
 _FORMAT = 1
@@ -130,28 +128,55 @@ class Probed:
 
     @classmethod
     def load(cls, folder: Path) -> "Probed":
-        record = _read(folder / "probe.json", json.loads)
-        if not isinstance(record, Mapping) or record.get("format") != _FORMAT:
-            raise BadInput(f"{folder / 'probe.json'} is not the record of a probe that this version reads")
-        tensors = _read(folder / "probe.safetensors", load)
-        plain = {name: value for name, value in record.items() if name != "format"}
-        try:
-            made: dict[str, Any] = {
-                **plain,
-                "pieces": tuple(plain["pieces"]),
-                "sizes": tuple(plain["sizes"]),
-                "settings": build(ProbeConfig, plain["settings"], "settings"),
-                "cost": Cost(**plain["cost"]),
-            }
-            return cls(**made, **tensors)
-        except (KeyError, TypeError) as error:
-            raise BadInput(f"{folder} holds a damaged probe: {error}") from error
+        """Read what `save` wrote; raise BadInput that names the file for any content that does not fit together."""
+        record = read_json(folder / "probe.json", _check_format)
+        path = folder / "probe.safetensors"
+        with naming_damage(path):
+            tensors = load(path.read_bytes())
+        with naming_damage(folder / "probe.json"):
+            settings = build(ProbeConfig, record.pop("settings"), "settings")
+            cost = build(Cost, record.pop("cost"), "cost")
+            told = build(_Record, record)
+        with naming_damage(path):
+            _check_tensors(tensors, len(told.pieces), len(told.sizes))
+            made: dict[str, Any] = {**vars(told), **tensors}
+            return cls(**made, settings=settings, cost=cost)
 
 
-def _read(path: Path, parse: Callable[[bytes], Any]) -> Any:
-    try:
-        return parse(path.read_bytes())
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, SafetensorError) as error:
-        raise BadInput(f"{path} is damaged: {error}") from error
+@dataclass(frozen=True)
+class _Record:
+    """The plain values of `probe.json`."""
+
+    title: str
+    model: str
+    pieces: tuple[str, ...]
+    sizes: tuple[int, ...]
+    model_fingerprint: str = ""
+    text_fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.pieces or self.sizes != tuple(sorted(set(self.sizes))) or self.sizes[:1] != (0,):
+            raise ValueError("it needs pieces, and sizes that rise from 0")
+
+
+def _check_format(record: Any) -> dict[str, Any]:
+    if not isinstance(record, dict) or record.pop("format", None) != _FORMAT:
+        raise ValueError("it is not the record of a probe that this version reads")
+    return record
+
+
+def _check_tensors(tensors: Mapping[str, Tensor], t: int, s: int) -> None:
+    """Raise ValueError unless the tensors have the shapes and kinds of `Probed`, and numbers that can be."""
+    targets = tensors["targets"]
+    n = len(targets)
+    shapes = {"tokens": (t,), "targets": (n,), "weights": (n, t), "always": (n, t), "loss_at": (n, s)}
+    shapes |= dict.fromkeys(("loss", "entropy", "faithfulness", "noise"), (n,))
+    whole, undecided = ("tokens", "targets"), ("faithfulness", "noise")
+    for name, tensor in tensors.items():
+        fits = tensor.dtype == torch.bool if name == "always" else tensor.is_floating_point() != (name in whole)
+        if tensor.shape != shapes[name] or not fits:
+            raise ValueError(f"{name} has the shape {tuple(tensor.shape)} and the kind {tensor.dtype}")
+        if name not in undecided and not bool(tensor.isfinite().all()):
+            raise ValueError(f"{name} is not finite")
+    if n and not 1 <= int(targets.min()) <= int(targets.max()) < t:
+        raise ValueError(f"targets go from {int(targets.min())} to {int(targets.max())} in {t} tokens")

@@ -147,8 +147,9 @@ def headline_groups(results: list[Result]) -> list[Group]:
     """The best metric that any run has; runs without it stand in with their best, and say so in their names."""
     best = [next((m for m in HEADLINE if any(s.metric == m for s in r.scores)), None) for r in results]
     found = [metric for metric in HEADLINE if metric in best]
-    if not found or None in best:
-        raise BadInput("a run has neither exact match nor losses to show")
+    for result, metric in zip(results, best, strict=True):
+        if metric is None:
+            raise BadInput(f"{result.folder.path / 'scores.json'} has neither exact match nor losses to show")
     named = [
         result if metric == found[0] else replace(result, variant=f"{result.variant} (one pass)")
         for result, metric in zip(results, best, strict=True)

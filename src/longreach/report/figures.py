@@ -12,6 +12,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from longreach.evaluate import TENTHS
+from longreach.labels import label
 from longreach.report.curves import Group, Result
 from longreach.report.curves import group as group_by_metric
 from longreach.report.tables import METRIC_NAMES
@@ -63,7 +64,7 @@ def length_figure(groups: list[Group], title: str) -> Figure:
         if lengths[-1] > 4 * lengths[0]:
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
-        axis.set(xlabel="length", ylim=(-0.03, 1.12), title=panel)
+        axis.set(xlabel="length", ylim=(-0.03, 1.12), title=label(panel))
         axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
         axis.grid(alpha=0.25)
         if len(style) <= _FEW:
@@ -73,7 +74,7 @@ def length_figure(groups: list[Group], title: str) -> Figure:
         lines = {line.get_label(): line for axis in axes for line in axis.get_legend_handles_labels()[0]}
         figure.legend(handles=list(lines.values()), frameon=False, loc="outside right center", handlelength=3)
     axes[0].set_ylabel(METRIC_NAMES[groups[0].metric])
-    figure.suptitle("\n".join(textwrap.wrap(title, int(10 * figure.get_figwidth()))), fontsize=11)
+    figure.suptitle(label("\n".join(textwrap.wrap(title, int(10 * figure.get_figwidth())))), fontsize=11)
     return figure
 
 
@@ -97,12 +98,13 @@ def errors_figure(results: list[Result]) -> Figure | None:
         if total:
             share = [count / total for count in by_place]
             middle = [(tenth + 0.5) / TENTHS for tenth in range(TENTHS)]
-            place.plot(middle, share, ms=3, lw=1.2, label=name, **style[name])
+            place.plot(middle, share, ms=3, lw=1.2, label=label(name), **style[name])
     place.set(title="place of the first error", xlabel="share of the answer written", ylabel="share of wrong answers")
     shown = [name for name in variants if sum(counts[name][0].values())]
     token = [counts[name][0]["error_token_first"] / sum(counts[name][0].values()) for name in shown]
-    kind.barh(shown, token, color="#999999", label="token first")
-    kind.barh(shown, [1 - share for share in token], left=token, color="#0072B2", label="ID first")
+    names = [label(name) for name in shown]
+    kind.barh(names, token, color="#999999", label="token first")
+    kind.barh(names, [1 - share for share in token], left=token, color="#0072B2", label="ID first")
     kind.set(title="what went wrong first", xlim=(0, 1))
     kind.tick_params(axis="y", labelsize=7)
     kind.invert_yaxis()
@@ -139,9 +141,9 @@ def loss_figure(results: list[Result]) -> Figure:
     style = styles(list(dict.fromkeys(result.variant for result in results)))
     for result in results:
         lines = [line for line in result.folder.metrics() if "loss" in line]
-        label = result.variant if result is next(r for r in results if r.variant == result.variant) else None
+        name = label(result.variant) if result is next(r for r in results if r.variant == result.variant) else None
         loss = [max(line["loss"], 1e-8) for line in lines]
-        axis.plot([line["step"] for line in lines], loss, lw=1, label=label, **style[result.variant] | {"marker": None})
+        axis.plot([line["step"] for line in lines], loss, lw=1, label=name, **style[result.variant] | {"marker": None})
     axis.set(xlabel="step", ylabel="training loss", yscale="log")
     axis.grid(alpha=0.25)
     if len(style) <= _FEW:
@@ -164,7 +166,7 @@ def coverage_figure(results: list[Result]) -> Figure:
         counts = result.card.id_coverage
         share = [count / max(1, sum(counts)) for count in counts]
         axis.bar(range(len(counts)), share, width=1.0, color=_COLOURS[number % len(_COLOURS)])
-        axis.set_title(f"{result.variant}: IDs {result.card.trained_ids}", fontsize=8)
+        axis.set_title(label(f"{result.variant}: IDs {result.card.trained_ids}"), fontsize=8)
         axis.set_xticks([])
         axis.tick_params(labelsize=7)
     for axis in list(axes):
@@ -185,9 +187,9 @@ def as_svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def _draw(axis: "matplotlib.axes.Axes", group: Group, label: str, style: Style) -> None:
+def _draw(axis: "matplotlib.axes.Axes", group: Group, name: str, style: Style) -> None:
     middle, colour = group.middle(), style["color"]
-    axis.plot(list(middle), list(middle.values()), lw=2.2, ms=4, label=label, **style)
+    axis.plot(list(middle), list(middle.values()), lw=2.2, ms=4, label=label(name), **style)
     if len(group.curves) == 1:
         bounds = [score.interval() for score in group.curves[0].scores]
         axis.fill_between(

@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from longreach.labels import label
 from longreach.probe.bootstrap import Estimate
 from longreach.probe.kinds import KINDS
 from longreach.probe.result import Probed
@@ -55,7 +56,7 @@ def kinds_figure(rows: Sequence[Row]) -> Figure:
             middle = [found.value for found in shown.values()]
             bars = [[e.value - _low(e) for e in shown.values()], [_high(e) - e.value for e in shown.values()]]
             look = {"fmt": style["marker"], "color": style["color"], "ms": 4, "lw": 1.2}
-            axis.errorbar(middle, places, xerr=bars, label=group, **look)
+            axis.errorbar(middle, places, xerr=bars, label=label(group), **look)
         axis.set_yticks(range(len(kinds)), kinds)
         axis.set(ylim=(len(kinds) - 0.5, -0.5), xlabel="median")
         axis.set_xlim(0, 1.06 * max(1.0, axis.get_xlim()[1]))
@@ -118,7 +119,7 @@ def faithfulness_figure(probes: Sequence[Probed], rows: Sequence[Row]) -> Figure
             values = np.sort(np.concatenate([probe.faithfulness.numpy() for probe in groups[name]]))
             values = values[~np.isnan(values)]
             shares = np.arange(1, len(values) + 1) / max(1, len(values))
-            axis.step(values, 1 - shares, where="post", label=name, lw=1.8, **style | {"marker": None})
+            axis.step(values, 1 - shares, where="post", label=label(name), lw=1.8, **style | {"marker": None})
         axis.set(xlabel="faithfulness (LDS)", ylabel="share of predictions with more", ylim=(-0.02, 1.02))
     axis.grid(alpha=0.25)
     return _named(figure, axis)
@@ -143,8 +144,8 @@ def weights_figure(probe: Probed, first: int = 0) -> Figure:
 
 
 def _visible(piece: str) -> str:
-    """Blanks that can be seen, and no dollar that matplotlib would take for mathematics."""
-    shown = piece.replace("\n", "↵").replace("\t", "⇥").replace("$", r"\$")
+    """Return a token with blanks that can be seen."""
+    shown = label(piece.replace("\n", "↵").replace("\t", "⇥"))
     return shown.replace(" ", "·") if not shown.strip() else shown.strip()
 
 
@@ -167,7 +168,7 @@ def _only(rows: Sequence[Row], quantity: str, by: str) -> list[Row]:
 
 def _line(axis: Any, points: Sequence[Point], name: str, style: Style) -> None:
     """A curve through estimates, with a band where they have intervals."""
-    axis.plot([x for x, _ in points], [e.value for _, e in points], lw=1.8, ms=3, label=name, **style)
+    axis.plot([x for x, _ in points], [e.value for _, e in points], lw=1.8, ms=3, label=label(name), **style)
     low, high = [_low(e) for _, e in points], [_high(e) for _, e in points]
     axis.fill_between([x for x, _ in points], low, high, color=style["color"], alpha=0.15, lw=0)
 
@@ -175,7 +176,9 @@ def _line(axis: Any, points: Sequence[Point], name: str, style: Style) -> None:
 def _steps(axis: Any, points: Sequence[Point], name: str, style: Style) -> None:
     """What is left of a share that grows in steps."""
     places = [x for x, _ in points]
-    axis.step(places, [1 - e.value for _, e in points], where="post", lw=1.8, label=name, **style | {"marker": None})
+    axis.step(
+        places, [1 - e.value for _, e in points], where="post", lw=1.8, label=label(name), **style | {"marker": None}
+    )
     low, high = [1 - _high(e) for _, e in points], [1 - _low(e) for _, e in points]
     axis.fill_between(places, low, high, step="post", color=style["color"], alpha=0.15, lw=0)
 
@@ -197,8 +200,8 @@ def _high(estimate: Estimate) -> float:
     return estimate.value if estimate.high is None or not math.isfinite(estimate.high) else estimate.high
 
 
-def _lower_end(label: str) -> float:
-    return float(label.split("..")[0])
+def _lower_end(bin: str) -> float:
+    return float(bin.split("..")[0])
 
 
 def _named(figure: Figure, axis: Any) -> Figure:

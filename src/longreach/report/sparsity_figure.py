@@ -5,6 +5,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from longreach.labels import label
 from longreach.report.figures import styles
 
 _NAMES = {"k_sufficient": "tokens enough", "k_weights": "weights beyond tau", "k_participation": "participation"}
@@ -61,5 +62,5 @@ def sparsity_figure(summary: dict[str, Any]) -> Figure:
     slope.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
     slope.set(xlabel="tokens of context", ylabel="nats for each doubling of 1 + k", title="does k explain it?")
     slope.legend(frameon=False, fontsize=7)
-    figure.suptitle(summary["model"], fontsize=11)
+    figure.suptitle(label(summary["model"]), fontsize=11)
     return figure

@@ -1,7 +1,7 @@
 """The table that a run ends with."""
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from longreach.report.curves import THRESHOLDS, Group
 
@@ -27,7 +27,7 @@ def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
     most = max(0, (width - taken) // (14 if several else 7))
     lengths = spread_out(sorted({length for group in groups for length in group.middle()}), most)
     caption = METRIC_NAMES[groups[0].metric] + ("; median over seeds (worst)" if several else "")
-    table = Table(title=escape(title), caption=caption, title_justify="left", caption_justify="left")
+    table = Table(title=Text(title, style="table.title"), caption=caption, title_justify="left", caption_justify="left")
     table.add_column("variant", overflow="fold", min_width=12)
     if varied:
         table.add_column("setting", no_wrap=True)
@@ -38,7 +38,7 @@ def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
         table.add_column(f"reach@{threshold}", justify="right", no_wrap=True)
     for group in groups:
         middle, worst = group.middle(), group.worst()
-        cells = [escape(group.variant), *([group.setting] if varied else [])]
+        cells: list[str | Text] = [Text(group.variant), *([Text(group.setting)] if varied else [])]
         for length in lengths:
             if length not in middle:
                 cells.append("-")

@@ -10,10 +10,11 @@ from typing import get_args
 
 import matplotlib
 from matplotlib.figure import Figure
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from longreach.evaluate import By, Loss
+from longreach.labels import label
 from longreach.report.curves import Result, headline_groups
 from longreach.report.figures import styles
 from longreach.report.tables import reach_ratio, score_table, spread_out
@@ -81,7 +82,7 @@ def loss_table(curves: list[LossCurves], title: str, width: int = 80) -> Table:
     several = any(len(one.curves) > 1 for one in curves)
     caption = f"loss in nats per token by tokens of context{'; median over seeds (worst)' if several else ''}"
     table = Table(
-        title=escape(title),
+        title=Text(title, style="table.title"),
         caption=f"{caption}.  * = within the training length.  holds to: no more than {RISE} above the least before",
         title_justify="left",
         caption_justify="left",
@@ -95,7 +96,7 @@ def loss_table(curves: list[LossCurves], title: str, width: int = 80) -> Table:
     table.add_column("holds to", justify="right", no_wrap=True)
     for one in curves:
         middle, worst = one.middle(), one.worst()
-        cells = [escape(one.variant)]
+        cells: list[str | Text] = [Text(one.variant)]
         for size in sizes:
             spread = f" ({worst[size]:.2f})" if len(one.curves) > 1 else ""
             cells.append(f"{middle[size]:.3f}{spread}" if size in middle else "-")
@@ -125,7 +126,7 @@ def losses_figure(results: list[Result], title: str) -> Figure | None:
         style = styles([one.variant for one in curves])
         for one in curves:
             middle, look = one.middle(), style[one.variant]
-            axis.plot(list(middle), list(middle.values()), lw=2, ms=3.5, label=one.variant, **look)
+            axis.plot(list(middle), list(middle.values()), lw=2, ms=3.5, label=label(one.variant), **look)
             for curve in one.curves:
                 sizes = [loss.size for loss in curve]
                 if len(one.curves) > 1:
@@ -142,5 +143,5 @@ def losses_figure(results: list[Result], title: str) -> Figure | None:
     panels[0].set(xlabel="tokens of context", ylabel="loss of the same tokens (nats)", title="by context")
     panels[1].set(xlabel="position in the window", ylabel="loss (nats)", title="by position")
     panels[0].legend(frameon=False)
-    figure.suptitle(f"{title}\n(dotted: lengths that were trained)" if title else "", fontsize=11)
+    figure.suptitle(f"{label(title)}\n(dotted: lengths that were trained)" if title else "", fontsize=11)
     return figure

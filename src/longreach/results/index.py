@@ -5,14 +5,17 @@ stamp of what it was made from, so an index that another process has just replac
 """
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longreach.files import write_atomically
+from longreach.errors import BadInput
+from longreach.files import naming_damage, write_atomically
 from longreach.results.read import CELL, read_run
 from longreach.results.scan import scan
 
@@ -63,18 +66,34 @@ def refresh(root: Path, phase: Phase, say: Callable[[str], None]) -> pa.Table:
 def _load(path: Path, say: Callable[[str], None]) -> pa.Table:
     if path.exists():
         try:
-            index = pq.read_table(path)
-        except (pa.ArrowException, OSError) as error:
-            say(f"{path} is damaged and made anew: {str(error).splitlines()[0]}")
-        else:
-            if index.schema.equals(SCHEMA, check_metadata=True):
-                return index
+            with naming_damage(path):
+                index = pq.read_table(path, page_checksum_verification=True)
+                if index.schema.equals(SCHEMA, check_metadata=True):
+                    _check(index)
+                    return index
+        except BadInput as error:
+            say(f"{error}: it is made anew")
     return SCHEMA.empty_table()
+
+
+def _check(index: pa.Table) -> None:
+    """Raise ValueError for rows that `read_run` does not make."""
+    cells = pc.list_flatten(index["scores"]).combine_chunks().drop_null()
+    cells.validate(full=True)
+    for column in ("path", "stamp", "recipe", "variant", "state", "problem", "settings"):
+        if index[column].null_count:
+            raise ValueError(f"a run has no {column}")
+    texts = [index["settings"], pc.struct_field(cells, "overrides")]
+    if not all(isinstance(json.loads(text), dict) for column in texts for text in column.unique().to_pylist()):
+        raise ValueError("settings are no mapping")
+    hits, samples = (pc.struct_field(cells, name) for name in ("hits", "samples"))
+    if hits.null_count or samples.null_count or pc.any(pc.or_(pc.less(hits, 0), pc.less(samples, hits))).as_py():
+        raise ValueError("counts that cannot be")
 
 
 def _save(path: Path, index: pa.Table, say: Callable[[str], None]) -> None:
     content = io.BytesIO()
-    pq.write_table(index, content, compression="zstd")
+    pq.write_table(index, content, compression="zstd", write_page_checksum=True)
     try:
         write_atomically(path, content.getvalue())
     except OSError as error:  # another's folder can be read all the same

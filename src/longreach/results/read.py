@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from longreach.errors import BadInput
+from longreach.files import parse_json, read_json
 
 CELL = pa.struct(
     [
@@ -57,29 +58,28 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _origin(path: Path) -> dict[str, Any]:
-    try:
-        origin = json.loads(path.read_text())
-        return {"recipe": str(origin["recipe"]), "variant": str(origin["variant"]), "seed": int(origin["seed"])}
-    except (ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"{path} is damaged: {error}") from error
+    return read_json(
+        path,
+        lambda origin: {name: kind(origin[name]) for name, kind in (("recipe", str), ("variant", str), ("seed", int))},
+    )
 
 
 def _reason(path: Path) -> str:
-    try:
-        return str(json.loads(path.read_text())["reason"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"{path} is damaged: {error}") from error
+    return read_json(path, lambda attempts: str(attempts["reason"]))
 
 
 def _cells(path: Path) -> list[dict[str, Any] | None]:
-    try:
-        rows = json.loads(path.read_text())
-        cells = [{**row, "overrides": json.dumps(row["overrides"])} for row in rows]
-        cells = [{field.name: cell[field.name] for field in CELL} for cell in cells]
-        pa.array(cells, CELL)  # refuses what is no number
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise BadInput(f"{path} is damaged: {error}") from error
-    return [*cells] or [None]
+    return [*read_json(path, _checked_cells)] or [None]
+
+
+def _checked_cells(rows: Any) -> list[dict[str, Any]]:
+    cells = [{**row, "overrides": json.dumps(dict(row["overrides"]))} for row in rows]
+    cells = [{field.name: cell[field.name] for field in CELL} for cell in cells]
+    pa.array(cells, CELL)  # refuses what is no number
+    for cell in cells:
+        if not 0 <= cell["hits"] <= cell["samples"] or cell["samples"] < 1 or cell["length"] < 1:
+            raise ValueError(f"{cell['hits']} hits of {cell['samples']} samples at length {cell['length']}")
+    return cells
 
 
 def _last_step(path: Path) -> int | None:
@@ -91,7 +91,7 @@ def _last_step(path: Path) -> int | None:
         lines = file.read().splitlines()
     for line in reversed(lines):
         try:
-            return int(json.loads(line)["step"])
-        except (ValueError, TypeError, KeyError):
+            return int(parse_json(line)["step"])
+        except (ValueError, TypeError, KeyError, OverflowError):
             continue
     return None

@@ -1,7 +1,7 @@
 """Runs: recipes, folders, and what turns the one into the other."""
 
 from longreach.runs.check import check
-from longreach.runs.execute import choose_device, execute, execute_together, refuse_other_config
+from longreach.runs.execute import choose_device, execute, execute_together, refuse_other_config, use_threads
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
 from longreach.runs.observer import Observer
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
@@ -49,6 +49,7 @@ __all__ = [
     "seconds_per_step",
     "seeds_of",
     "shipped_recipes",
+    "use_threads",
     "variant_settings",
     "work_of_test",
 ]

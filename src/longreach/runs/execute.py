@@ -1,5 +1,6 @@
 """One run from start to end: check, train, test, save."""
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -40,6 +41,14 @@ def choose_device(device: str) -> str:
     if kind not in ("cpu", "cuda"):
         raise BadInput(f"device {device!r} cannot be used: longreach runs on cpu and cuda")
     return device
+
+
+def use_threads(count: int) -> None:
+    """Let torch compute with this many CPU threads; raise BadInput for more than a machine can start."""
+    most = max(64, 8 * (os.cpu_count() or 1))
+    if not 1 <= count <= most:
+        raise BadInput(f"--threads must be in 1..{most} on this machine, got {count}")
+    torch.set_num_threads(count)
 
 
 def execute(

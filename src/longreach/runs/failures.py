@@ -3,10 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from longreach.errors import RunFailed
-
-_MEMORY = ("out of memory", "can't allocate memory")
-"""As torch says it of a GPU and of a CPU."""
+from longreach.errors import RunFailed, lacks_memory
 
 
 @contextmanager
@@ -15,6 +12,6 @@ def naming_lack_of_memory(advice: str, kept: Callable[[], str]) -> Iterator[None
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not isinstance(error, MemoryError) and not any(phrase in str(error) for phrase in _MEMORY):
+        if isinstance(error, RunFailed) or not lacks_memory(error):
             raise
         raise RunFailed(f"out of memory: {advice}; {kept()}") from error

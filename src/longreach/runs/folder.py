@@ -14,11 +14,11 @@ import json
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -35,11 +35,9 @@ from longreach.evaluate import (
     to_csv,
     to_json,
 )
-from longreach.files import append_line, write_atomically
+from longreach.files import append_line, naming_damage, parse_json, read_json, write_atomically
 from longreach.runs.recipe import RunConfig
 from longreach.version import PACKAGE, __version__
-
-T = TypeVar("T")
 
 _BEFORE_THE_START = ("run.json", "log.txt", "progress.json", "attempts.json")
 """What a start that came to nothing, or a sweep, may have left in a folder: nothing is lost by starting there."""
@@ -96,7 +94,7 @@ class RunFolder:
         return build(RunConfig, read_yaml(path))
 
     def info(self) -> RunInfo:
-        return self._read_as("run.json", lambda content: RunInfo(**content))
+        return read_json(self.path / "run.json", lambda content: build(RunInfo, content))
 
     def note_resume(self, now: RunInfo) -> None:
         """Remember a start under other circumstances."""
@@ -122,10 +120,8 @@ class RunFolder:
         *whole, _ = path.read_bytes().split(b"\n") if path.exists() else [b""]
         lines = []
         for number, line in enumerate(whole, start=1):
-            try:
+            with naming_damage(path, f" in line {number}"):
                 lines.append(_line_of_metrics(line))
-            except ValueError as error:
-                raise BadInput(f"{path} is damaged in line {number}: {error}") from error
         return lines
 
     def save_results(self, scores: list[Score], card: Card, text: TextResult | None = None) -> None:
@@ -140,31 +136,27 @@ class RunFolder:
             raise RunFailed(f"could not save the scores to {self.path}: {error.strerror}") from error
 
     def scores(self) -> list[Score]:
-        return self._read_as("scores.json", from_json)
+        return read_json(self.path / "scores.json", from_json)
 
     def losses(self) -> list[Loss]:
         """By length, of a run on text; empty where exact match counts."""
-        return self._read_as("losses.json", losses_from_json) if (self.path / "losses.json").exists() else []
+        path = self.path / "losses.json"
+        return read_json(path, losses_from_json) if path.exists() else []
 
     def card(self) -> Card:
-        return self._read_as("card.json", lambda content: Card(**content))
+        return read_json(self.path / "card.json", lambda content: build(Card, content))
 
     def _write_json(self, name: str, content: object) -> None:
         write_atomically(self.path / name, (json.dumps(content, indent=1) + "\n").encode())
 
-    def _read_as(self, name: str, make: Callable[[Any], T]) -> T:
-        try:
-            return make(json.loads((self.path / name).read_text()))
-        except OSError as error:
-            raise BadInput(f"{self.path} has no readable {name}: {error.strerror}") from error
-        except (ValueError, TypeError, RecursionError) as error:
-            raise BadInput(f"{self.path / name} is damaged: {error}") from error
-
 
 def _line_of_metrics(line: bytes) -> dict[str, Any]:
-    values = json.loads(line)
-    if not isinstance(values, dict) or not isinstance(values.get("step"), int):
+    values = parse_json(line)
+    if not isinstance(values, dict) or type(values.get("step")) is not int:
         raise ValueError("it has no step")
+    for name, value in values.items():
+        if not isinstance(value, int | float | None):
+            raise ValueError(f"{name} is not a number: {value!r:.40}")
     return values
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from longreach.config import to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import Score
-from longreach.files import write_atomically
+from longreach.files import read_json, write_atomically
 from longreach.registry import nearest
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.recipe import RunConfig
@@ -190,10 +190,7 @@ def _identity(folder: Path) -> str:
     path = folder / "tracking.json"
     if not path.exists():
         write_atomically(path, (json.dumps({"id": uuid.uuid4().hex[:12]}) + "\n").encode())
-    try:
-        return str(json.loads(path.read_text())["id"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{path} is damaged: {error}") from error
+    return read_json(path, lambda content: str(content["id"]))
 
 
 def _name(info: RunInfo) -> str:

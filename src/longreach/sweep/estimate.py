@@ -1,5 +1,6 @@
 """How long a sweep will take, and what that is based on."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ def estimate(plan: Plan, out: Path, device: str) -> Estimate:
     # seconds of a run, by configuration
     known = {path: seconds for path, one in todo.items() if (seconds := _by_finished(one, out)) is not None}
     finished = len(known)
-    torch.set_num_threads(plan.file.resources.cpus)
+    torch.set_num_threads(min(plan.file.resources.cpus, os.cpu_count() or 1))
     start = time.monotonic()
     for left in jobs:
         if any(run.variation.path not in known for run in left) and (not known or time.monotonic() - start < _BUDGET):

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+_MOST_CPUS = 1024
+"""As many threads as any machine can start."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
@@ -13,7 +16,7 @@ class Resources:
     """Share of a GPU: 0.25 lets four runs share one.  Left out, a run has a GPU to itself where there are any."""
 
     def __post_init__(self) -> None:
-        if self.cpus < 1:
-            raise ValueError(f"resources.cpus must be at least 1, got {self.cpus}")
+        if not 1 <= self.cpus <= _MOST_CPUS:
+            raise ValueError(f"resources.cpus must be in 1..{_MOST_CPUS}, got {self.cpus}")
         if self.gpus is not None and not 0 <= self.gpus <= 1:
             raise ValueError(f"resources.gpus must be in 0..1, for a run uses one GPU at most, got {self.gpus}")

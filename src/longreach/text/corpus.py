@@ -16,8 +16,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from longreach.config import build
 from longreach.errors import BadInput
-from longreach.files import write_atomically
+from longreach.files import naming_damage, read_json, write_atomically
 from longreach.text.subwords import load_subwords
 from longreach.text.tokenizer import Bytes, Tokenizer
 
@@ -45,8 +46,8 @@ class SplitMeta:
 
     def __post_init__(self) -> None:
         for name in ("documents", "tokens", "bytes"):
-            if not isinstance(getattr(self, name), int):
-                raise TypeError(f"{name} is not a number: {getattr(self, name)!r}")
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is negative: {getattr(self, name)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,21 +73,21 @@ class Meta:
     @classmethod
     def read(cls, folder: Path) -> "Meta":
         path = folder / "meta.json"
-        try:
-            plain = json.loads(path.read_text())
-            if plain["schema"] != SCHEMA:
-                raise BadInput(
-                    f"{path} has schema {plain['schema']}, and this version reads {SCHEMA}: prepare it again"
-                )
-            splits = {name: SplitMeta(**plain["splits"][name]) for name in SPLITS}
-            return cls(**{**plain, "splits": splits})
-        except FileNotFoundError as error:
+        if not path.exists():
             state = (
                 "is not a prepared corpus, or not finished: it has no meta.json" if folder.is_dir() else "is no folder"
             )
-            raise BadInput(f"{folder} {state}") from error
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-            raise BadInput(f"{path} is damaged: {error!r}") from error
+            raise BadInput(f"{folder} {state}")
+        schema, plain = read_json(path, lambda plain: (plain["schema"], plain))
+        if schema != SCHEMA:
+            raise BadInput(f"{path} has schema {schema!r:.20}, and this version reads {SCHEMA}: prepare it again")
+        with naming_damage(path):
+            return build(cls, plain)
+
+    def __post_init__(self) -> None:
+        for name in SPLITS:
+            if name not in self.splits:
+                raise ValueError(f"it has no split {name}")
 
     def write(self, folder: Path) -> None:
         write_atomically(folder / "meta.json", (json.dumps(asdict(self), indent=1) + "\n").encode())
@@ -136,11 +137,10 @@ class Corpus:
         if name not in SPLITS:
             raise BadInput(f"unknown split {name!r}; known: {', '.join(SPLITS)}")
         meta, (tokens, starts) = self.meta.splits[name], split_files(self.folder, name)
-        try:
+        with naming_damage(tokens):
             size = tokens.stat().st_size
+        with naming_damage(starts):
             begins = np.load(starts, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise BadInput(f"{self.folder}: split {name} is damaged: {error}") from error
         if size != meta.tokens * self.meta.dtype.itemsize:
             raise BadInput(f"{tokens} has {size} bytes, which is not {meta.tokens} tokens of {self.meta.dtype}")
         if begins.dtype != np.int64 or begins.shape != (meta.documents + 1,):

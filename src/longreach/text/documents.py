@@ -141,7 +141,7 @@ def _field(line: bytes, field: str, place: str) -> str:
         value = json.loads(line)
     except UnicodeDecodeError as error:
         raise BadInput(f"{place} is not UTF-8") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{place} is not JSON: {error}") from error
     if not isinstance(value, dict) or not isinstance(value.get(field), str):
         keys = f"; it has {', '.join(value)}" if isinstance(value, dict) else ""

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from longreach.errors import BadInput, RunFailed
-from longreach.files import write_atomically
+from longreach.files import read_json, write_atomically
 from longreach.registry import nearest
 from longreach.text.archives import read_members
 from longreach.text.corpus import sha256_of
@@ -43,10 +43,15 @@ def in_cache(name: str) -> Fetched | None:
     if not note.exists():
         return None
     try:
-        plain = json.loads(note.read_text())
-        return Fetched(folder / plain["file"], plain["version"], plain["documents"], plain["bytes"])
-    except (ValueError, KeyError, TypeError) as error:
+        return read_json(note, lambda plain: _fetched(folder, **plain))
+    except BadInput as error:
         raise BadInput(f"{note} is damaged: delete {folder} and fetch {name} again") from error
+
+
+def _fetched(folder: Path, file: str, version: str, documents: int, bytes: int) -> Fetched:
+    if not isinstance(version, str) or type(documents) is not int or type(bytes) is not int:
+        raise ValueError("a version or a count is missing")
+    return Fetched(folder / file, version, documents, bytes)
 
 
 def fetched_texts(name: str) -> Path | None:

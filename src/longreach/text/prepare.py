@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from longreach.errors import BadInput
-from longreach.files import write_atomically
+from longreach.files import read_json, write_atomically
 from longreach.text.config import PrepareConfig
 from longreach.text.corpus import SCHEMA, Corpus, Meta, load_tokenizer, sha256_of
 from longreach.text.documents import Document, Source, find_source, read_documents
@@ -96,9 +96,9 @@ class _Job:
             shutil.rmtree(self.work, ignore_errors=True)
             return False
         try:
-            earlier = json.loads((self.work / "plan.json").read_text())
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{self.out} is not a preparation that could go on") from error
+            earlier = read_json(self.work / "plan.json", dict)
+        except BadInput as error:
+            raise BadInput(f"{self.out} is not a preparation that could go on: {error}") from error
         self._compare(earlier, self.plan)
         for cut_off in self.out.glob(".*.part"):
             cut_off.unlink()
@@ -124,7 +124,7 @@ class _Job:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        kind, end = json.loads((self.work / "tokenizer.json").read_text())
+        kind, end = read_json(self.work / "tokenizer.json", lambda plain: (str(plain[0]), int(plain[1])))
         return load_tokenizer(kind, end, self.out / "tokenizer")
 
     def _new_tokenizer(self) -> Tokenizer:

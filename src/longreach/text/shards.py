@@ -5,19 +5,20 @@ Groups follow from the order of the documents alone, never from who encodes them
 
 import hashlib
 import io
-import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longreach.errors import BadInput
-from longreach.files import write_atomically
+from longreach.files import naming_damage, write_atomically
 from longreach.text.corpus import SPLITS, SplitName, token_dtype
 from longreach.text.documents import Document
 from longreach.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 
 class Shares(NamedTuple):
@@ -79,10 +80,19 @@ class EncodedShard:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._file: Any = self._whole(lambda: np.load(path, allow_pickle=False))
+
+    def _whole(self, read: Callable[[], T]) -> T:
+        """Return what `read` reads of the file; raise BadInput with advice if it is damaged."""
         try:
-            self._file = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise BadInput(f"{path} is damaged: delete it, and --resume makes it again") from error
+            with naming_damage(self._path):
+                return read()
+        except BadInput as error:
+            raise BadInput(f"{self._path} is damaged: delete it, and --resume makes it again") from error
+
+    def _part(self, name: str) -> NDArray[Any]:
+        part: NDArray[Any] = self._whole(lambda: self._file[name])
+        return part
 
     def __enter__(self) -> "EncodedShard":
         return self
@@ -92,19 +102,17 @@ class EncodedShard:
 
     @property
     def digest(self) -> str:
-        return str(self._file["digest"])
+        return str(self._part("digest"))
 
     def tokens(self, name: SplitName) -> NDArray[Any]:
-        tokens: NDArray[Any] = self._file[f"{name}.tokens"]
-        return tokens
+        return self._part(f"{name}.tokens")
 
     def sizes(self, name: SplitName) -> NDArray[np.int64]:
         """Tokens of each document."""
-        sizes: NDArray[np.int64] = self._file[f"{name}.sizes"]
-        return sizes
+        return self._part(f"{name}.sizes")
 
     def bytes(self, name: SplitName) -> int:
-        return int(self._file[f"{name}.bytes"])
+        return int(self._part(f"{name}.bytes"))
 
 
 def _shard(number: int, documents: list[Document]) -> Shard:

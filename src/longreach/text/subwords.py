@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longreach.errors import BadInput
-from longreach.files import write_atomically
+from longreach.files import one_line, write_atomically
 from longreach.text.hub import check_name
 from longreach.text.tokenizer import END, PAD, Tokenizer, utf8
 
@@ -115,9 +115,8 @@ def from_hugging_face(name: str) -> Subwords:
     check_name(name, "tokenizer")
     try:
         found: Any = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise BadInput(f"cannot load the tokenizer {name!r}: {reason}") from error
+    except Exception as error:  # the package raises errors of every kind for a damaged folder
+        raise BadInput(f"cannot load the tokenizer {name!r}: {one_line(error)}") from error
     if not found.is_fast:
         raise BadInput(f"tokenizer {name!r} has no {_FILE}, which is needed")
     if found.eos_token_id is None:
@@ -136,7 +135,7 @@ def load_subwords(kind: str, end: int, folder: Path) -> Subwords:
     except BadInput:
         raise
     except Exception as error:  # the package raises bare Exception for a damaged file
-        raise BadInput(f"cannot read the tokenizer in {folder}: {error}") from error
+        raise BadInput(f"cannot read the tokenizer in {folder}: {one_line(error)}") from error
 
 
 def _package() -> Any:

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from longreach.errors import RunFailed
-from longreach.files import write_atomically
+from longreach.errors import BadInput, RunFailed
+from longreach.files import naming_damage, read_json, write_atomically
 
 
 @dataclass(frozen=True)
@@ -124,14 +123,10 @@ def _read_record(path: Path) -> tuple[Checkpoint, str]:
 
     Nothing in a record leads to a file: its checkpoint lies beside it, under its own name.
     """
-    try:
-        facts = json.loads(path.read_text())
-        step, score, digest = facts["step"], facts["score"], facts["sha256"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"its record cannot be read: {error}") from error
+    step, score, digest = read_json(path, lambda facts: (facts["step"], facts["score"], facts["sha256"]))
     if type(step) is not int or path.stem != _stem(step):
         raise ValueError(f"its record is that of step {step!r:.40}")
-    if not isinstance(score, int | float | None):
+    if isinstance(score, bool) or not isinstance(score, int | float | None) or score != score:
         raise ValueError(f"its record has the score {score!r:.40}")
     return Checkpoint(path.with_suffix(".safetensors"), step, score), str(digest)
 
@@ -145,9 +140,10 @@ def _read(path: Path) -> dict[str, Tensor]:
     if damage is not None:
         raise RunFailed(f"checkpoint {path} is damaged: {damage}")
     try:
-        return load(path.read_bytes())
-    except SafetensorError as error:
-        raise RunFailed(f"checkpoint {path} is damaged: {error}") from error
+        with naming_damage(path):
+            return load(path.read_bytes())
+    except BadInput as error:
+        raise RunFailed(f"checkpoint {error}") from error
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
