@@ -1,5 +1,6 @@
 """What must hold for every ID policy, and for relabelling."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -111,6 +112,28 @@ def test_pose_cuts_into_chunks_and_covers_the_range():
     assert abs(skips.double().mean() - 139) < 3  # uniform over 0..278
     again = policy.relabel(task, sample, policy.assign(task, sample), stream(0, "p2", torch.arange(20_000)))[:, 0]
     assert not torch.equal(ids, again)
+
+
+def _pose_by_its_authors(num_tokens, max_id, rng):
+    """A window's IDs, drawn one after another as the authors' code does."""
+    first, skip = rng.randint(1, (num_tokens + 1) // 2), rng.randint(0, max_id + 1 - num_tokens)
+    return first, [index + skip * (index >= first) for index in range(num_tokens)]
+
+
+def test_pose_limits_the_first_chunk_as_its_authors_do():
+    task, policy = ParityScratchpad(), Pose(max_id=300, first_chunk="half")
+    sample = draw(task, [10] * 20_000)  # of 23 tokens
+    ids = policy.training_ids(task, sample, stream(0, "p", torch.arange(20_000)))[:, 0]
+    cuts = ((ids - torch.arange(23)) > 0).int().argmax(1)[ids[:, -1] > 22]
+    rng = random.Random(0)
+    theirs = [first for first, drawn in (_pose_by_its_authors(23, 300, rng) for _ in range(20_000)) if drawn[-1] > 22]
+    assert {int(cut) for cut in cuts} == set(theirs) == set(range(1, 13))
+    ours, expected = torch.bincount(cuts, minlength=13)[1:], len(cuts) / 12
+    assert ((ours - expected) ** 2 / expected).sum() < 40  # 11 degrees of freedom: p = 4e-5
+    any_cut = Pose(max_id=300).training_ids(task, sample, stream(0, "p", torch.arange(20_000)))[:, 0]
+    assert ((any_cut - torch.arange(23)) > 0).int().argmax(1).max() == 22
+    with pytest.raises(ValueError, match="half needs chunks: 2, got 3"):
+        Pose(max_id=300, chunks=3, first_chunk="half")
 
 
 def test_pose_skips_grow_from_chunk_to_chunk():

@@ -66,10 +66,18 @@ def make_card(
         if task.open_ended
         else "greedy, cached, fp32; one-pass scores with the true prefix are marked tf, and decided as by fp32",
         selection="the last checkpoint" if config.select == "last" else "the best checkpoint at training lengths",
-        test_ids=config.test_ids(policy),
+        test_ids=_test_ids(policy, config),
         primed="no" if prime is None else f"at {prime.lengths}, {prime.samples or 'new'} samples, share {prime.share}",
         id_coverage=coverage(ids.where(read[:, None], 0), max(policy.max_id, largest)),
     )
+
+
+def _test_ids(policy: IdPolicy, config: EvalConfig) -> str:
+    changes = config.test_ids()
+    if not policy.draws_test_ids or config.relabel_ids:
+        return changes
+    drawn = f"a random subset of 0..{policy.max_id} for each sample"
+    return drawn if changes == "plain" else f"{drawn}, {changes}"
 
 
 def _length_known(task: Task, policy: IdPolicy, config: EvalConfig) -> str:

@@ -70,11 +70,9 @@ class EvalConfig:
         if self.relabel_ids and (self.control != "none" or self.shift):
             raise ValueError("evaluate.relabel_ids goes with neither control nor shift")
 
-    def test_ids(self, policy: IdPolicy) -> str:
-        """Say how the IDs of a test differ from the plain ones."""
-        drawn = policy.draws_test_ids and not self.relabel_ids
+    def test_ids(self) -> str:
+        """Say how these settings change the IDs of a test."""
         marks = [
-            f"a random subset of 0..{policy.max_id} for each sample" if drawn else "",
             "relabelled" if self.relabel_ids else "",
             self.control if self.control != "none" else "",
             f"shifted by {self.shift}" if self.shift else "",

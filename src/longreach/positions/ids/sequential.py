@@ -57,24 +57,33 @@ class Pose(_UpToMaxId):
     """Positional skip-wise training (Zhu et al., ICLR 2024): cut the sample into chunks and skip IDs between them.
 
     Chunk 0 starts at 0; the skip before chunk i is uniform between the skip before chunk i-1 and the largest
-    that keeps the last ID at most max_id.  Cuts and skips are drawn anew at every step.
+    that keeps the last ID at most max_id.  Cuts and skips are drawn anew at every step.  The paper leaves the cuts
+    open; the authors' code has two chunks, the first of at most half of the sample (`first_chunk: half`), and draws
+    once per data set instead of at every step.
     """
 
     paper = "Zhu et al., ICLR 2024"
 
     chunks: int = 2
     """Number of chunks."""
+    first_chunk: Literal["any", "half"] = "any"
+    """The first chunk has 1..n-1 of n tokens, or 1..(n+1)//2 as in the authors' code, which has two chunks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.chunks < 1:
             raise ValueError(f"pose.chunks must be at least 1, got {self.chunks}")
+        if self.first_chunk not in ("any", "half"):
+            raise ValueError(f"pose.first_chunk must be any or half, got {self.first_chunk!r}")
+        if self.first_chunk == "half" and self.chunks != 2:
+            raise ValueError(f"pose.first_chunk: half needs chunks: 2, got {self.chunks}")
 
     def relabel(self, task: Task, sample: Sample, ids: Int[Tensor, "b g t"], draws: Draws) -> Int[Tensor, "b g t"]:
         if self.chunks == 1:
             return ids
         # cuts in 1..num_tokens-1, so that chunk 0 is never empty; two equal cuts make an empty chunk
-        inner = (sample.num_tokens - 1).clamp(min=1)[:, None]
+        most = (sample.num_tokens + 1) // 2 if self.first_chunk == "half" else sample.num_tokens - 1
+        inner = most.clamp(min=1)[:, None]
         cuts = (1 + draws.below("cuts", inner, self.chunks - 1)).sort(1).values
         room = self.room(sample)
         skip = torch.zeros_like(room)
