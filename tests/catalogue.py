@@ -251,6 +251,7 @@ POLICIES = [
     Randomized(max_id=500),
     Pose(max_id=500),
     Pose(max_id=500, chunks=4),
+    Pose(max_id=500, first_chunk="half"),
     UniformPose(max_id=500),
     Abacus(max_id=500),
     Coupled(max_id=500),

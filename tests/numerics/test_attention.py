@@ -132,11 +132,14 @@ def test_rounding_breaks_no_tie_of_top_k():
     assert attention.weigh(few).tolist() == [[[[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]]]
 
 
-def test_asentmax_lets_each_state_say_how_scores_grow():
+@pytest.mark.parametrize("as_released", [False, True])
+def test_asentmax_lets_each_state_say_how_scores_grow(as_released):
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 7, 8, generator=generator, dtype=torch.float64) for _ in range(3))
     states = torch.randn(2, 7, 24, generator=generator, dtype=torch.float64)
-    attention = AsEntmaxConfig().build(Shape(24, 3, (0,), 0)).double()
+    attention = AsEntmaxConfig(as_released=as_released).build(Shape(24, 3, (0,), 0)).double()
+    attention.requires_grad_(False)
+    assert (attention.speed.bias is None) == (attention.bend.bias is None) == as_released
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter, generator=generator)
     visible = torch.arange(1, 8)[None]
@@ -144,10 +147,12 @@ def test_asentmax_lets_each_state_say_how_scores_grow():
     grown = q.clone()
     for b in range(2):
         for i in range(1, 7):  # the first token sees itself alone
-            speed = torch.nn.functional.softplus(attention.speed(states[b, i]))
-            bend = 2 * torch.tanh(attention.bend(states[b, i]))
+            seen = i + 2 if as_released else i + 1  # the authors' code computes log(n + 1)
             for h in range(3):
-                grown[b, h, i] = q[b, h, i] * (1 + speed[h] * math.log(i + 1) ** bend[h])
+                biases = (0.0, 0.0) if as_released else (attention.speed.bias[h], attention.bend.bias[h])
+                speed = math.log1p(math.exp(attention.speed.weight[h] @ states[b, i] + biases[0]))
+                bend = 2 * math.tanh(attention.bend.weight[h] @ states[b, i] + biases[1])
+                grown[b, h, i] = q[b, h, i] * (1 + speed * math.log(seen) ** bend)
     expected = _naive(grown, k, v, lambda h, n: 1.0, partial(_threshold, 2))
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
     with pytest.raises(ValueError, match="start has no meaning"):

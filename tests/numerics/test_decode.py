@@ -9,9 +9,11 @@ from helpers import TINY, draw
 
 from longreach.api import (
     Coupled,
+    LearnedConfig,
     OptimizerConfig,
     Oracle,
     ParityScratchpad,
+    Randomized,
     RopeConfig,
     Sampling,
     ScaledSoftmaxConfig,
@@ -27,6 +29,8 @@ from longreach.decode import Generated, answers, generate
 from longreach.decode.generate import _Writing
 from longreach.errors import BadInput
 from longreach.evaluate import judge, run_free
+from longreach.seeding import stream
+from longreach.tasks import PAD
 from longreach.train import Hooks, TrainingStream, build_optimizer, train
 
 PAIRS = [(encoding, ScaledSoftmaxConfig()) for encoding in ENCODINGS] + [(RopeConfig(), other) for other in ATTENTIONS]
@@ -107,6 +111,21 @@ def test_one_pass_exact_match_is_free_running_exact_match(half_trained):
     free = run_free(model, task, policy, sample).exact
     assert torch.equal(one_pass, free)
     assert 0.1 < free.double().mean() < 0.9
+
+
+def test_randomized_tests_judge_and_generate_with_the_same_ids():
+    task, policy = VariableAssignment(num_names=40, hops=Span(1, 3)), Randomized(max_id=90)
+    model = _random_model(task, policy, LearnedConfig(max_id=90), ScaledSoftmaxConfig())
+    sample, draws = draw(task, [6, 10, 8, 14]), stream(0, "test", torch.arange(4))
+    written = generate(model, task, policy, sample, draws=draws)
+    assert torch.equal(written.ids, policy.evaluation_ids(task, sample, draws.child("ids")))
+    assert torch.equal(written.tokens, generate(model, task, policy, sample, use_cache=False, draws=draws).tokens)
+    for row in range(4):
+        alone = generate(model, task, policy, sample.rows(row, row + 1), draws=draws.rows(row, row + 1))
+        assert torch.equal(alone.tokens[0], written.tokens[row])
+    # one pass finds the model's own answer right, up to where the model ended it
+    truth = replace(sample, tokens=written.tokens, answer=sample.answer & (written.tokens != PAD))
+    assert judge(model, truth, policy.evaluation_ids(task, truth, draws.child("ids"))).exact.all()
 
 
 def test_an_answer_that_runs_on_is_wrong(half_trained):

@@ -13,6 +13,8 @@ from transformers import (
     LlamaForCausalLM,
     MambaConfig,
     MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
 )
 
 from longreach.api import RecurrentConfig, ScaledSoftmaxConfig, TransformerConfig, build_model
@@ -34,6 +36,9 @@ def _hugging_face(kind, attention="sdpa"):
         "gpt_neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**shared, **sizes, initializer_range=0.3)),
         "granite": lambda: GraniteForCausalLM(
             GraniteConfig(**shared, **sizes, initializer_range=0.3, logits_scaling=3)
+        ),
+        "mistral": lambda: MistralForCausalLM(
+            MistralConfig(**shared, **sizes, num_key_value_heads=2, sliding_window=32, initializer_range=0.3)
         ),
         "gpt2": lambda: GPT2LMHeadModel(
             GPT2Config(**shared, n_embd=32, n_layer=2, n_head=4, n_positions=64, initializer_range=0.3)
@@ -182,6 +187,32 @@ def test_models_that_cannot_hide_tokens_are_refused():
         OwnModel(build_model(RecurrentConfig(layers=1, width=16), VOCAB, 0), "recurrent")
     with pytest.raises(BadInput, match="copy head"):
         OwnModel(build_model(TransformerConfig(layers=1, width=16, heads=2, copy_head=True), VOCAB, 0), "copier")
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", ["llama", "gpt_neox", "gpt2", "granite", "mistral"])
+def test_positions_that_do_not_count_leave_attention_whole(kind, attention):
+    """Hugging Face cuts attention at such positions where it gets no mask."""
+    model = _hugging_face(kind, attention)
+    tokens, at = _text()[None], torch.arange(SIZE)
+    other = tokens.clone()
+    other[0, 0] = (tokens[0, 0] + 1) % VOCAB
+    whole = torch.ones(1, SIZE, SIZE, dtype=torch.bool)
+    kinds = {
+        "skip": torch.cat([torch.arange(10), torch.arange(25, 35)]),
+        "repeat": torch.arange(SIZE) // 2,
+        "fall": torch.cat([torch.arange(10), torch.arange(10)]),
+    }
+    for name, positions in kinds.items():
+        with torch.no_grad():
+            expected = model.scores(tokens, positions[None], whole, at)
+            for found in (
+                model.scores(tokens, positions[None], None, at),
+                torch.cat(list(model.scores_in_parts(tokens, positions[None], at, 7)), dim=1),
+            ):
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, msg=name)
+            changed = torch.cat(list(model.scores_in_parts(other, positions[None], at, 7)), dim=1)
+        assert (changed[0, -1] - expected[0, -1]).abs().max() > 1e-3, name
 
 
 def test_half_precision_is_stated():

@@ -45,16 +45,16 @@ def _encoding(config, levels=1):
     return encoding.requires_grad_(False)
 
 
-def _scores(config):
+def _scores(config, ids=IDS):
     """As a layer makes them: turned queries and keys, and the bias."""
     encoding = _encoding(config)
     q, k = _vectors()
-    origin = IDS[:, :, :1]
-    rotation = encoding.rotation(IDS, origin)
-    key_rotation = encoding.key_rotation(IDS, origin)
+    origin = ids[:, :, :1]
+    rotation = encoding.rotation(ids, origin)
+    key_rotation = encoding.key_rotation(ids, origin)
     q, k = rotate(q, rotation), rotate(k, rotation if key_rotation is None else key_rotation)
     scores = q @ k.transpose(2, 3) / math.sqrt(DIM)
-    bias = encoding.score_bias(IDS, IDS)
+    bias = encoding.score_bias(ids, ids)
     if bias is not None:
         scores = scores + bias(slice(0, TOKENS), q, k, SEEN)
     return encoding, scores
@@ -123,7 +123,8 @@ def test_cope_is_the_formula():
             plain = [float(q[0, h, i] @ k[0, h, m]) / math.sqrt(DIM) for m in range(i + 1)]
             position = min(sum(1 / (1 + math.exp(-plain[m])) for m in range(j, i + 1)), 4.0)
             below = min(math.floor(position), 3)
-            low, high = (float(q[0, h, i] @ encoding.table.weight[n]) / math.sqrt(DIM) for n in (below, below + 1))
+            # as in the authors' code, positional logits are not divided by sqrt(d)
+            low, high = (float(q[0, h, i] @ encoding.table.weight[n]) for n in (below, below + 1))
             expected = plain[j] + low + (high - low) * (position - below)
             assert float(scores[0, h, i, j]) == pytest.approx(expected, rel=1e-9)
 
@@ -168,6 +169,22 @@ def test_self_extend_groups_what_is_far():
         for h in range(HEADS):
             expected = _rope_score(h, i, j, distance, _plain)
             assert float(scores[0, h, i, j]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_self_extend_counts_groups_from_the_first_id():
+    """The authors' code groups from 0: its distances at IDs from 0 are ours at any first ID."""
+    first = int(IDS[0, 0, 0])
+    _, scores = _scores(SelfExtendConfig(window=6, group=4), IDS - first + 3)
+    theirs_differ = False
+    for i, j, a, b in _pairs():
+        a, b = a - first, b - first
+        far = a - b >= 6
+        distance = a // 4 + 6 - 6 // 4 - b // 4 if far else a - b
+        theirs_differ |= far and distance != (a + 3) // 4 + 6 - 6 // 4 - (b + 3) // 4
+        for h in range(HEADS):
+            expected = _rope_score(h, i, j, distance, _plain)
+            assert float(scores[0, h, i, j]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert theirs_differ
 
 
 def test_static_ntk_raises_the_base():

@@ -1,5 +1,6 @@
 """What must hold for every ID policy, and for relabelling."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -116,6 +117,28 @@ def test_pose_cuts_into_chunks_and_covers_the_range():
     assert not torch.equal(ids, again)
 
 
+def _pose_by_its_authors(num_tokens, max_id, rng):
+    """A window's IDs, drawn one after another as the authors' code does."""
+    first, skip = rng.randint(1, (num_tokens + 1) // 2), rng.randint(0, max_id + 1 - num_tokens)
+    return first, [index + skip * (index >= first) for index in range(num_tokens)]
+
+
+def test_pose_limits_the_first_chunk_as_its_authors_do():
+    task, policy = ParityScratchpad(), Pose(max_id=300, first_chunk="half")
+    sample = draw(task, [10] * 20_000)  # of 23 tokens
+    ids = policy.training_ids(task, sample, stream(0, "p", torch.arange(20_000)))[:, 0]
+    cuts = ((ids - torch.arange(23)) > 0).int().argmax(1)[ids[:, -1] > 22]
+    rng = random.Random(0)
+    theirs = [first for first, drawn in (_pose_by_its_authors(23, 300, rng) for _ in range(20_000)) if drawn[-1] > 22]
+    assert {int(cut) for cut in cuts} == set(theirs) == set(range(1, 13))
+    ours, expected = torch.bincount(cuts, minlength=13)[1:], len(cuts) / 12
+    assert ((ours - expected) ** 2 / expected).sum() < 40  # 11 degrees of freedom: p = 4e-5
+    any_cut = Pose(max_id=300).training_ids(task, sample, stream(0, "p", torch.arange(20_000)))[:, 0]
+    assert ((any_cut - torch.arange(23)) > 0).int().argmax(1).max() == 22
+    with pytest.raises(ValueError, match="half needs chunks: 2, got 3"):
+        Pose(max_id=300, chunks=3, first_chunk="half")
+
+
 def test_pose_skips_grow_from_chunk_to_chunk():
     task, policy = ParityScratchpad(), Pose(max_id=300, chunks=3)
     sample = draw(task, [10] * 500)
@@ -147,6 +170,63 @@ def test_randomized_ids_are_uniform_subsets_in_order():
     assert len(subsets) == 252  # 10 choose 5
     assert abs(subsets.double().mean() - 20_000 / 252) < 1
     assert ((subsets - 20_000 / 252) ** 2 / (20_000 / 252)).sum() < 340  # 251 degrees of freedom: p = 2e-4
+
+
+def _test_draws(count, start=0):
+    return stream(0, "tests", torch.arange(start, start + count))
+
+
+def test_randomized_tests_draw_uniform_subsets_in_order():
+    task, policy = ParityScratchpad(), Randomized(max_id=9)
+    sample = draw(task, [1, 2] * 10_000, max_length=3)
+    ids = policy.evaluation_ids(task, sample, _test_draws(20_000))[::2, 0]
+    assert (ids[:, :5].diff(dim=1) > 0).all()
+    assert not ids[:, 5:].any()
+    subsets = torch.bincount((2 ** ids[:, :5]).sum(1))
+    subsets = subsets[subsets > 0]
+    assert len(subsets) == 252  # 10 choose 5
+    assert ((subsets - 10_000 / 252) ** 2 / (10_000 / 252)).sum() < 340  # 251 degrees of freedom: p = 2e-4
+
+
+def test_randomized_test_ids_belong_to_the_sample_alone():
+    task, policy = ParityScratchpad(), Randomized(max_id=90)
+    sample, wide = draw(task, [3, 7, 3]), draw(task, [3, 7, 3], max_length=12)
+    ids = policy.evaluation_ids(task, sample, _test_draws(3))
+    assert torch.equal(policy.evaluation_ids(task, wide, _test_draws(3))[:, :, : ids.shape[2]], ids)
+    for row in range(3):
+        alone = policy.evaluation_ids(task, sample.rows(row, row + 1), _test_draws(1, start=row))
+        assert torch.equal(alone[0], ids[row])
+    assert not torch.equal(ids[0], ids[2])
+
+
+def test_randomized_test_ids_do_not_tell_how_long_the_answer_is():
+    """The same prompt with answers of other sizes has the same IDs, those of the longest sample."""
+    task, policy = VariableAssignment(num_names=40, hops=Span(1, 3)), Randomized(max_id=90)
+    sample = draw(task, [8] * 40)
+    assert len(sample.num_tokens.unique()) == 3
+    ids = policy.evaluation_ids(task, sample, _test_draws(40))[:, 0]
+    longest = replace(sample, num_tokens=torch.full_like(sample.num_tokens, task.max_tokens(8)))
+    as_if = policy.evaluation_ids(task, longest, _test_draws(40))[:, 0]
+    inside = torch.arange(ids.shape[1]) < sample.num_tokens[:, None]
+    assert torch.equal(ids, as_if.where(inside, 0))
+
+
+def test_dense_tests_of_randomized_ids_count():
+    task, policy = ParityScratchpad(), Randomized(max_id=9, test="dense")
+    sample = draw(task, [3, 6])  # of 9 and 15 tokens
+    assert policy.evaluation_ids(task, sample)[1, 0].tolist() == list(range(15))
+    assert not policy.draws_test_ids
+    with pytest.raises((TypeError, ValueError), match="sparse"):  # types are checked in tests only
+        Randomized(max_id=9, test="sparse")
+
+
+def test_randomized_tests_that_cannot_be_drawn_are_refused():
+    task, policy = ParityScratchpad(), Randomized(max_id=14)
+    assert policy.evaluation_ids(task, draw(task, [6]), _test_draws(1))[0, 0].tolist() == list(range(15))
+    with pytest.raises(BadInput, match="max_id=14 is too small to test samples of 17 tokens"):
+        policy.evaluation_ids(task, draw(task, [7]), _test_draws(1))
+    with pytest.raises(BadInput, match="give draws that number the samples"):
+        policy.evaluation_ids(task, draw(task, [6]))
 
 
 def test_a_bounded_level_is_never_relabelled():

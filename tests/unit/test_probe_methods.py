@@ -9,7 +9,7 @@ from longreach.errors import BadInput
 from longreach.probe import LanguageModel, Passage, ProbeConfig, probe, total_steps
 from longreach.probe.faithfulness import rank_correlation
 from longreach.probe.masks import always_seen, draw_masks
-from longreach.probe.regression import Gram, choose_by_held_out, lasso, standard_error
+from longreach.probe.regression import Gram, choose_by_held_out, lasso, noise_level
 from longreach.probe.sufficiency import top_tokens, tried_sizes
 
 SIZE = 24
@@ -127,11 +127,29 @@ def test_the_penalty_is_chosen_for_every_outcome_alone():
     outcomes[:, 0] = kept[:, 4] * 3.0 - kept[:, 20] * 2.0 + 0.1 * outcomes[:, 0]
     data = kept[:64], outcomes[:64], kept[64:], outcomes[64:]
     weights = choose_by_held_out(*data, torch.ones(30, 2).bool())
-    noise = standard_error(weights, *data)
+    noise = noise_level(weights, *data)
     assert weights[[4, 20], 0].tolist() == pytest.approx([3, -2], abs=0.2)
     assert (weights[:, 1].abs() > 3 * noise[1]).sum() == 0
     assert noise[1].item() == pytest.approx(1 / (64 * 0.25) ** 0.5, rel=0.3)
     assert noise[0] < 0.1
+
+
+def test_noise_is_a_threshold_for_chance_and_no_interval_for_weights():
+    """Of 200 outcomes with ten equal causes each, noise bounds the weights of other tokens.  Intervals of 1.96 times
+    the noise cover small causes more often than 95%, large ones less often."""
+    covered = {}
+    for cause in (0.15, 0.5):
+        draws = torch.Generator().manual_seed(0)
+        kept = torch.rand(192, 40, generator=draws) < 0.5
+        outcomes = cause * kept[:, :10].float().sum(1, keepdim=True) + torch.randn(192, 200, generator=draws)
+        data = kept[:128], outcomes[:128], kept[128:], outcomes[128:]
+        weights = choose_by_held_out(*data, torch.ones(40, 200).bool())
+        noise = noise_level(weights, *data)
+        assert (weights[10:].abs() > 3 * noise).double().mean() < 0.003
+        assert weights[:10].mean() < 0.8 * cause  # shrunken
+        covered[cause] = ((weights[:10] - cause).abs() < 1.96 * noise).double().mean()
+    assert covered[0.15] > 0.98
+    assert covered[0.5] < 0.92
 
 
 def test_rank_correlation_shares_ranks_among_equals():

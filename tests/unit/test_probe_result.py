@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from longreach.cli.probe_tables import print_shown, print_summary
 from longreach.errors import BadInput
 from longreach.probe import Cost, ProbeConfig, Probed
 
@@ -40,10 +41,21 @@ def test_k_by_weights_counts_both_signs_and_names_the_tokens():
     assert found.span.tolist() == [2, 3, 0]
 
 
-def test_weights_within_three_standard_errors_do_not_count():
+def test_weights_within_three_times_the_noise_do_not_count():
     noisy = replace(probed(), noise=torch.tensor([0.6, 0.4, 0.0]))
     assert noisy.k_weights.tolist() == [1, 0, 0]
     assert noisy.k_participation.tolist() == [1, 0, 0]
+
+
+def test_tables_say_what_noise_is(capsys):
+    noisy = replace(probed(), noise=torch.tensor([0.6, 0.4, 0.0]))
+    print_summary([noisy])
+    assert "3 x noise" in capsys.readouterr().out
+    print_shown(noisy, 3)
+    assert "not an interval" in " ".join(capsys.readouterr().out.split())
+    print_summary([probed()])
+    print_shown(probed(), 3)
+    assert "noise" not in capsys.readouterr().out
 
 
 def test_k_that_suffices_is_the_smallest_one_tried_that_does():

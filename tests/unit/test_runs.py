@@ -21,6 +21,7 @@ from longreach.api import (
     Lengths,
     OptimizerConfig,
     ParityScratchpad,
+    Randomized,
     RandomStart,
     RunConfig,
     Sequential,
@@ -30,6 +31,7 @@ from longreach.api import (
     VariableAssignment,
     build_model,
 )
+from longreach.cli.main import main
 from longreach.errors import BadInput, RunFailed
 from longreach.runs import Observer, RunFolder, check, execute, gather_info, load_model
 from longreach.train import build_optimizer, list_checkpoints, save_checkpoint
@@ -272,11 +274,45 @@ def test_axes_vary_the_task_and_impossible_cells_are_left_out(tmp_path):
             {"ids": RandomStart(max_id=40), "model": replace(TINY, encoding=LearnedConfig(max_id=30))},
             "training IDs go up to 40, the table ends at 30",
         ),
+        (
+            {"ids": Randomized(max_id=30), "evaluate": EvalConfig(lengths=Lengths((4, 20)))},
+            "max_id=30 is too small to test samples of 43 tokens",
+        ),
+        (
+            {
+                "ids": Randomized(max_id=60),
+                "model": replace(TINY, encoding=LearnedConfig(max_id=60)),
+                "evaluate": EvalConfig(lengths=Lengths((4,)), shift=3),
+            },
+            "test IDs go up to 63, the table ends at 60",
+        ),
     ],
 )
 def test_what_would_fail_after_training_is_found_before_it(change, complaint):
     with pytest.raises(BadInput, match=complaint):
         check(replace(CONFIG, **change))
+
+
+def test_a_run_with_randomized_ids_is_tested_with_drawn_ones(tmp_path, capsys):
+    config = replace(CONFIG, ids=Randomized(max_id=60), train=replace(CONFIG.train, steps=4, save_every=4))
+    folder = execute_in(tmp_path / "run", config)
+    told = "a random subset of 0..60 for each sample"
+    assert json.loads((folder.path / "card.json").read_text())["test_ids"] == told
+    for verb in (["eval", "--lengths", "4", "--samples", "8"], ["inspect", "--length", "4"], ["inspect", "--prompt"]):
+        extra = ["0 1 1"] if verb[-1] == "--prompt" else []
+        assert main([verb[0], str(folder.path), *verb[1:], *extra, "--device", "cpu", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        if verb[0] == "eval":
+            assert {row["test_ids"] for row in found} == {told}
+        else:
+            gaps = torch.tensor(found["ids"])[:, 0].diff()
+            assert (gaps > 0).all()
+            assert (gaps > 1).any()
+    command = ["predict", str(folder.path), "--prompt", "0 1 1", "--seed", "1", "--device", "cpu", "--json"]
+    assert main(command) == 0  # without a temperature the seed draws the IDs
+    capsys.readouterr()
+    assert main(["eval", str(folder.path), "--lengths", "40", "--samples", "8", "--device", "cpu"]) == 2
+    assert "randomized.max_id=60 is too small to test samples of 83 tokens" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longreach.errors import BadInput
 from longreach.evaluate import Score, from_json, reach, to_csv, to_json
 
 
@@ -29,6 +30,22 @@ def test_reach_ends_at_the_first_failure():
     assert reach(_curve(1, 1, 1), 0.99) == 30
     assert reach(_curve(0.5, 1), 0.9) == 0
     assert reach(reversed(_curve(1, 0.95, 0.5, 1)), 0.9) == 20
+
+
+@pytest.mark.parametrize(
+    ("other", "complaint"),
+    [
+        (Score(1, 30, "token_em_tf", 0, 100), "2 seeds: 0, 1"),
+        (Score(0, 30, "token_em_free", 0, 100), "2 metrics: token_em_free, token_em_tf"),
+        (Score(0, 30, "token_em_tf", 0, 100, {"k": "4"}), "2 settings of the task: as trained, k=4"),
+        (Score(0, 10, "token_em_tf", 0, 100), "length 10 twice"),
+    ],
+)
+def test_reach_of_several_curves_is_refused_in_any_order(other, complaint):
+    mixed = [*_curve(1, 0.95), other]
+    for scores in (mixed, mixed[::-1]):
+        with pytest.raises(BadInput, match=complaint):
+            reach(scores, 0.9)
 
 
 def test_scores_survive_json_and_csv_has_a_column_per_axis():

@@ -9,9 +9,10 @@ import pytest
 import torch
 from stories import long_story, write_jsonl
 
-from longreach.api import Coupled, Predicted, TransformerConfig, build_model, generate
+from longreach.api import Coupled, Predicted, Randomized, Sequential, TransformerConfig, build_model, generate
 from longreach.cli.main import main
 from longreach.errors import BadInput
+from longreach.evaluate import next_tokens
 from longreach.seeding import stream
 from longreach.tasks import Text
 from longreach.tasks import text as task_module
@@ -95,6 +96,19 @@ def test_ids_of_a_token_do_not_tell_what_follows(corpus: str) -> None:
     after = task.coupling(type(sample)(**{**vars(sample), "tokens": changed}), "aligned")
     assert torch.equal(ids[:, :, :30], after[:, :, :30])
     assert not torch.equal(ids, after)
+
+
+def test_randomized_ids_of_a_window_are_drawn_alike_in_every_batch(corpus: str) -> None:
+    task, policy = Text(corpus=corpus), Randomized(max_id=99)
+    model = build_model(TransformerConfig(layers=1, width=32, heads=2), len(task.vocabulary), 3).eval()
+    windows = draw(task, 3, 20).tokens
+    together = next_tokens(model, task, policy)(windows, 8)[0]
+    alone = torch.cat([next_tokens(model, task, policy)(windows[row : row + 1], 8)[0] for row in range(3)])
+    torch.testing.assert_close(alone, together)
+    for other in (next_tokens(model, task, policy, seed=1), next_tokens(model, task, Sequential())):
+        assert not torch.allclose(other(windows, 8)[0], together)
+    with pytest.raises(BadInput, match="max_id=18 is too small to test samples of 20 tokens"):
+        next_tokens(model, task, Randomized(max_id=18))(windows, 8)
 
 
 def test_generation_goes_on_with_the_ids_of_its_own_tokens(corpus: str) -> None:

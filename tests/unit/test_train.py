@@ -9,8 +9,11 @@ from helpers import TINY
 
 from longreach.api import (
     Coupled,
+    EvalConfig,
+    Lengths,
     OptimizerConfig,
     ParityScratchpad,
+    Randomized,
     RunConfig,
     Sequential,
     Span,
@@ -194,6 +197,18 @@ def test_priming_in_a_run_is_told_and_not_tested():
     for bad in ({"share": 0.0}, {"share": 1.5}, {"samples": -1}):
         with pytest.raises(ValueError, match=r"train\.prime\.(share|samples) must"):
             PrimeConfig(lengths=Span(9, 9), **bad)
+
+
+def test_the_card_tells_how_the_ids_of_tests_are_drawn():
+    task, config = ParityScratchpad(), EvalConfig(lengths=Lengths((4,)), samples=4, free_samples=0)
+    card = make_card(task, Randomized(max_id=40), (1, 2), config)
+    assert card.test_ids == "a random subset of 0..40 for each sample"
+    assert card.ids_supplied_by == "counting tokens, in a subset of IDs that is drawn for each sample"
+    assert card.length_known == "the most tokens at its length: IDs are drawn for so many"
+    dense = make_card(task, Randomized(max_id=40, test="dense"), (1, 2), config)
+    assert (dense.test_ids, dense.ids_supplied_by, dense.length_known) == ("plain", "counting tokens", "no")
+    relabelled = make_card(task, Randomized(max_id=40), (1, 2), replace(config, relabel_ids=True))
+    assert relabelled.test_ids == "relabelled"
 
 
 def test_the_first_loss_is_that_of_guessing():

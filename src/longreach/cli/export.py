@@ -44,4 +44,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if isinstance(config.task, Text):
         as_subwords(config.task.opened.tokenizer).save(args.folder)
     out.print(f"{args.folder}: {type(theirs).__name__}, {theirs.num_parameters():,} parameters", highlight=False)
+    if config.ids.draws_test_ids:
+        out.print(
+            f"Hugging Face counts tokens for position IDs, as ids {config.ids.name} with test: dense", highlight=False
+        )
     return 0

@@ -18,7 +18,7 @@ from longreach.errors import BadInput
 from longreach.evaluate.attention_figure import draw
 from longreach.evaluate.look_inside import Detail, Inside, Step, Truth, detail, look_inside
 from longreach.runs import RunConfig, RunFolder, choose_device, load_model
-from longreach.seeding import stream
+from longreach.seeding import Draws, stream
 from longreach.tasks import Sample
 from longreach.train import legal_lengths
 
@@ -44,15 +44,16 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     device = choose_device(args.device)
     config, model = load_model(RunFolder(args.run), device)
     task, policy = config.task, config.ids
+    draws = stream(args.seed or 0, "inspect", torch.arange(1))
     if args.prompt is None:
-        sample = _draw_sample(config, args.length, args.seed or 0)
-        truth = Truth.of_sample(task, policy, sample)
+        sample = _draw_sample(config, args.length, draws)
+        truth = Truth.of_sample(task, policy, sample, draws)
     else:
         sample = typed_prompt(config, model, args.prompt)
-        truth = Truth.of_prompt(task, policy, sample)
-    there = sample.map(lambda tensor: tensor.to(device))
-    expect_generation(config, model, there, "use a smaller --length or a shorter --prompt")
-    inside = look_inside(model, task, policy, there, truth)
+        truth = Truth.of_prompt(task, policy, sample, draws)
+    on_device = sample.map(lambda tensor: tensor.to(device))
+    expect_generation(config, model, on_device, "use a smaller --length or a shorter --prompt")
+    inside = look_inside(model, task, policy, on_device, truth, Draws(draws.key.to(device)))
     more = None if args.step is None else detail(inside, task, args.step)
     if args.out is not None:
         draw(inside).savefig(args.out, dpi=150)
@@ -74,11 +75,11 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput(f"there is no folder {args.out.parent} for --out")
 
 
-def _draw_sample(config: RunConfig, length: int | None, seed: int) -> Sample:
+def _draw_sample(config: RunConfig, length: int | None, draws: Draws) -> Sample:
     length = legal_lengths(config.task, config.train.lengths)[-1] if length is None else length
     config.task.check_length(length)
     check_sample(config.task, length)
-    return config.task.sample(torch.tensor([length]), stream(seed, "inspect", torch.arange(1)), length)
+    return config.task.sample(torch.tensor([length]), draws, length)
 
 
 def _to_json(inside: Inside, more: Detail | None) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     task = config.task
     sample = typed_prompt(config, model, args.prompt, args.max_tokens)
     tokens = sample.tokens[0, : int(sample.prompt_tokens[0])].tolist()
-    if args.seed is not None and not args.temperature:
+    if args.seed is not None and not args.temperature and not config.ids.draws_test_ids:
         raise BadInput("--seed needs --temperature: without it nothing is drawn")
     sampling = build(Sampling, {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}, "predict")
     there = sample.map(lambda tensor: tensor.to(device))

@@ -100,7 +100,9 @@ def open_model(name: str, device: str, precision: str, memory: float) -> Opened:
     ids = config.ids.assign(config.task, some)
     if ids.shape[1] > 1 or not torch.equal(ids[0, 0], torch.arange(ids.shape[2])):
         raise BadInput(f"{name} was trained with ids {config.ids.name}: only IDs that count 0, 1, 2, ... can be probed")
-    return Opened(OwnModel(model, "/".join(Path(name).resolve().parts[-3:]), room), config)
+    # a probe reads IDs that count, also where tests of the run draw them: the name says so in every result
+    dense = ", dense IDs" if config.ids.draws_test_ids else ""
+    return Opened(OwnModel(model, "/".join(Path(name).resolve().parts[-3:]) + dense, room), config)
 
 
 def check_weights(name: str, device: str) -> None:

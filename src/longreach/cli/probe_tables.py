@@ -50,10 +50,11 @@ def summary(found: Sequence[Probed]) -> dict[str, Any]:
 def print_summary(found: Sequence[Probed]) -> None:
     told = summary(found)
     largest = found[0].settings.largest_k
+    chance = " and 3 x noise" if found[0].noise is not None else ""
     lines = {
         "predictions": f"{told['predictions']} in {told['passages']} passage{'s' * (told['passages'] > 1)}",
         "loss in full context, mean": f"{told['loss']:.3f} nats",
-        f"k by weights above {found[0].settings.tau:g} nats": f"{told['k_weights']:g}",
+        f"k by weights above {found[0].settings.tau:g} nats{chance}": f"{told['k_weights']:g}",
         f"k that suffices, within {found[0].settings.eps:g} nats": (
             f"above {largest}" if told["k_sufficient"] is None else f"{told['k_sufficient']:g}"
         ),
@@ -80,6 +81,8 @@ def print_shown(probed: Probed, count: int) -> None:
         target = int(probed.targets[row])
         cells = (f"{_legible(probed.pieces[target])}@{target}", f"{probed.loss[row]:.2f}", "  ".join(named))
         table.add_row(*(Text(cell) for cell in cells))
+    if probed.noise is not None:
+        table.caption = "weights beyond 3 times their noise, which is a threshold against chance and not an interval"
     out.print(table)
 
 

@@ -14,7 +14,11 @@ _TOKEN_BYTES = 100
 
 
 def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | None = None) -> Sample:
-    """`max_tokens` is the room; without it there is plenty, but no more than the model's tables have IDs for."""
+    """Return a prompt with room for `max_tokens` tokens.
+
+    By default there is plenty of room, but no more than the model's tables have IDs for.  Where the IDs of tests are
+    drawn, there is as much room as they are drawn for.
+    """
     task = config.task
     if task.has_given:
         raise BadInput(
@@ -27,6 +31,9 @@ def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | N
         check_memory(max_tokens * _TOKEN_BYTES, "cpu", f"--max-tokens {max_tokens}", "use a smaller one", _warn)
         return task.prompt(tokens, max_tokens)
     room = 1 if task.stop_token is None else 2 * len(tokens) + 16
+    if config.ids.draws_test_ids:
+        most = task.max_tokens(task.prompt_length(tokens)) - len(tokens)
+        return task.prompt(tokens, max(1, min(room, most)))
     sample = task.prompt(tokens, room)
     if model.largest_id is None:
         return sample

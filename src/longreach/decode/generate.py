@@ -45,14 +45,15 @@ def generate(
 
     Nothing of the answers is seen: they are erased first, but for tokens marked as given.  The budget of a row
     is the sample's own size: an answer that is longer is wrong in any case.  `use_cache=False` reads everything
-    again for each token: slow, and the reference that the cache is tested against.  `sampling` needs `draws` that
-    number the rows.  Of predicted IDs the likeliest is taken; `prompt_ids_only` allows only those that the prompt has.
+    again for each token: slow, and the reference that the cache is tested against.  `draws` numbers the rows:
+    `sampling` needs it, and so does a policy that draws the IDs of tests.  Of predicted IDs the likeliest is taken;
+    `prompt_ids_only` allows only those that the prompt has.
     `shift` adds a constant to all IDs, the reserved one included.
     """
     if not policy.serves_generation(task):
         raise BadInput(f"{policy.name} reads the IDs of {task.name} off the true answer: it cannot generate")
     prompt = sample.prompt_only()
-    ids = policy.evaluation_ids(task, prompt) + shift
+    ids = policy.evaluation_ids(task, prompt, None if draws is None else draws.child("ids")) + shift
     model.check_ids(ids)
     supplier = policy.supplier(task)
     if prompt_ids_only and supplier != "model":
@@ -62,8 +63,10 @@ def generate(
         writer = _PredictedIds(model, ids, prompt, prompt_ids_only, shift)
     elif supplier == "tokens":
         writer = _IdsOfTokens(task, policy, shift)
-    writing = _Writing(model, task.stop_token, prompt, ids, writer, sampling or Sampling(), draws, use_cache)
-    if use_cache and ids.is_cuda and writing.budget > _WORTH_RECORDING and not (sampling and sampling.temperature):
+    sampling = sampling or Sampling()
+    drawn = draws if sampling.temperature else None
+    writing = _Writing(model, task.stop_token, prompt, ids, writer, sampling, drawn, use_cache)
+    if use_cache and ids.is_cuda and writing.budget > _WORTH_RECORDING and not sampling.temperature:
         writing.run_recorded()
     else:
         writing.run()

@@ -43,7 +43,7 @@ def measure_errors(
     for length in lengths:
         draws = stream(seed, f"diagnose errors/{length}", torch.arange(samples))
         sample = _distinct(task.sample(torch.full((samples,), length), draws, length))
-        ids = policy.evaluation_ids(task, sample)
+        ids = policy.evaluation_ids(task, sample, draws.rows(0, len(sample.tokens)).child("ids"))
         judged = judge(model, sample, ids)
         right = judged.exact_with_ids if model.position_head is not None else judged.exact
         answers = sample.tokens[:, 1:][token_targets(sample)]

@@ -24,7 +24,7 @@ def read_by(
     for length in lengths:
         draws = stream(seed, f"diagnose probe/{length}", torch.arange(samples))
         sample = task.sample(torch.full((samples,), length), draws, max(lengths))
-        ids = policy.evaluation_ids(task, sample)
+        ids = policy.evaluation_ids(task, sample, draws.child("ids"))
         asked = _some(token_targets(sample))
         at, valid = select(asked)
 

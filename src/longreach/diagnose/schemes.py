@@ -58,9 +58,10 @@ def judge_scheme(
     rows = torch.arange(len(short.sample.tokens))
     draws = [stream(seed, f"diagnose relabelling/{number}", rows) for number in range(_RELABELLINGS)]
     shown = Shown.by(short, [policy.training_ids(task, short.sample, some) + first for some in draws])
-    found = {
-        length: cover(shown, needs, policy.evaluation_ids(task, needs.sample) + first) for length, needs in long.items()
-    }
+    found = {}
+    for length, needs in long.items():
+        tested = stream(seed, f"diagnose test/{length}", torch.arange(len(needs.sample.tokens)))
+        found[length] = cover(shown, needs, policy.evaluation_ids(task, needs.sample, tested) + first)
     covered = 0
     for length, coverage in sorted(found.items()):
         if coverage.uncovered.value > TOLERATED:

@@ -65,17 +65,36 @@ def make_card(
         trained_tokens=f"{int(sample.num_tokens.min())}..{int(sample.num_tokens.max())}",
         trained_ids=f"{smallest}..{largest}",
         trained_id_distance=int(distance.max()),
-        ids_supplied_by=supplied.get(policy.supplier(task), policy.supplier(task)),
-        length_known="yes, the rule reads the whole prompt" if policy.supplier(task) == "rule" else "no",
+        ids_supplied_by=supplied.get(policy.supplier(task), policy.supplier(task))
+        + (", in a subset of IDs that is drawn for each sample" if policy.draws_test_ids else ""),
+        length_known=_length_known(task, policy, config),
         stops=_stops(task),
         decoding="none: the true text is given, in fp32"
         if task.open_ended
         else "greedy, cached, fp32; one-pass scores with the true prefix are marked tf, and decided as by fp32",
         selection="the last checkpoint" if config.select == "last" else "the best checkpoint at training lengths",
-        test_ids=config.test_ids(),
+        test_ids=_test_ids(policy, config),
         primed="no" if prime is None else f"at {prime.lengths}, {prime.samples or 'new'} samples, share {prime.share}",
         id_coverage=coverage(ids.where(read[:, None], 0), max(policy.max_id, largest)),
     )
+
+
+def _test_ids(policy: IdPolicy, config: EvalConfig) -> str:
+    changes = config.test_ids()
+    if not policy.draws_test_ids or config.relabel_ids:
+        return changes
+    drawn = f"a random subset of 0..{policy.max_id} for each sample"
+    return drawn if changes == "plain" else f"{drawn}, {changes}"
+
+
+def _length_known(task: Task, policy: IdPolicy, config: EvalConfig) -> str:
+    if task.open_ended and policy.draws_test_ids:
+        return "yes, the whole window is given and has an ID for each token"
+    if config.relabel_ids:
+        return "yes, IDs are drawn for the sample's own number of tokens"
+    if policy.draws_test_ids:
+        return "the most tokens at its length: IDs are drawn for so many"
+    return "yes, the rule reads the whole prompt" if policy.supplier(task) == "rule" else "no"
 
 
 def _stops(task: Task) -> str:

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from longreach.positions.ids import IdPolicy
-from longreach.seeding import stream
+from longreach.seeding import Draws, stream
 from longreach.tasks import Sample, Task
 
 Control = Literal["none", "shuffled", "off_by_one"]
@@ -22,7 +22,20 @@ class SpoiltIds(IdPolicy):
     control: Control
 
     def assign(self, task: Task, sample: Sample) -> Int[Tensor, "b g t"]:
-        ids = self.of.assign(task, sample)
+        return self._spoil(self.of.assign(task, sample), sample)
+
+    @property
+    def draws_test_ids(self) -> bool:
+        return self.of.draws_test_ids
+
+    def check_test(self, task: Task, num_tokens: int) -> None:
+        self.of.check_test(task, num_tokens)
+
+    def evaluation_ids(self, task: Task, sample: Sample, draws: Draws | None = None) -> Int[Tensor, "b g t"]:
+        return self._spoil(self.of.evaluation_ids(task, sample, draws), sample)
+
+    def _spoil(self, ids: Int[Tensor, "b g t"], sample: Sample) -> Int[Tensor, "b g t"]:
+        """Spoil the IDs of the prompt."""
         index = torch.arange(ids.shape[2], device=ids.device).expand(len(ids), -1)
         in_prompt = index < sample.prompt_tokens[:, None]
         if self.control == "off_by_one":  # every token has the ID of the token before it

@@ -19,7 +19,7 @@ from longreach.model import RESERVED, Model
 from longreach.positions.encodings import EncodingConfig
 from longreach.positions.ids import IdPolicy
 from longreach.registry import name_of
-from longreach.seeding import stream
+from longreach.seeding import Draws, stream
 from longreach.spans import Lengths
 from longreach.tasks import Sample, Task
 
@@ -71,7 +71,7 @@ class EvalConfig:
             raise ValueError("evaluate.relabel_ids goes with neither control nor shift")
 
     def test_ids(self) -> str:
-        """How the IDs of a test differ from the plain ones."""
+        """Say how these settings change the IDs of a test."""
         marks = [
             "relabelled" if self.relabel_ids else "",
             self.control if self.control != "none" else "",
@@ -137,7 +137,10 @@ def evaluate(
     policy = spoil(policy, config.control)
     scores = []
     done = 0
-    for cell in cells(task, config)[0]:
+    tested = cells(task, config)[0]
+    for cell in tested:
+        policy.check_test(cell.task, cell.task.max_tokens(cell.length))
+    for cell in tested:
         counts: Counter[str] = Counter()
         batches = batches_of(cell, config)
         judge = Judge(model, config.graph and len(batches) >= _WORTH_RECORDING)
@@ -202,7 +205,7 @@ def _count(
         policy.check(cell.task, sample)
         ids = policy.training_ids(cell.task, sample, draws.child("ids"))
     else:
-        ids = policy.evaluation_ids(cell.task, sample)
+        ids = policy.evaluation_ids(cell.task, sample, draws.child("ids"))
     judged = judge(sample, ids + config.shift, RESERVED + config.shift, try_half)
     counts = Counter(
         token_em_tf=int(judged.exact.sum()),
@@ -220,13 +223,15 @@ def _count(
         )
     free = min(size, config.free_samples - start)
     if free > 0 and policy.serves_generation(cell.task):
-        counts += _count_free(judge.model, policy, cell.task, sample.rows(0, free), config)
+        counts += _count_free(judge.model, policy, cell.task, sample.rows(0, free), config, draws.rows(0, free))
     return counts
 
 
-def _count_free(model: Model, policy: IdPolicy, task: Task, sample: Sample, config: EvalConfig) -> "Counter[str]":
-    """Exact answers of the model's own, and where and how the others go wrong first."""
-    free = run_free(model, task, policy, sample, config.prompt_ids_only, config.shift)
+def _count_free(
+    model: Model, policy: IdPolicy, task: Task, sample: Sample, config: EvalConfig, draws: Draws
+) -> "Counter[str]":
+    """Count exact answers of the model's own, and where and how the others go wrong first."""
+    free = run_free(model, task, policy, sample, config.prompt_ids_only, config.shift, draws)
     counts = Counter(token_em_free=int(free.exact.sum()), generated=len(sample.tokens))
     erred = free.first_error >= 0
     counts["error_token_first"] = int(free.token_first.sum())

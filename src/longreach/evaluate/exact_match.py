@@ -17,6 +17,7 @@ from longreach.decode import generate
 from longreach.model import RESERVED, Model, Past, at_places
 from longreach.objective import id_choices, id_targets, select, token_targets
 from longreach.positions.ids import IdPolicy
+from longreach.seeding import Draws
 from longreach.tasks import Sample, Task
 
 NEAR_TIE = 1e-4
@@ -159,9 +160,10 @@ def run_free(
     sample: Sample,
     prompt_ids_only: bool = False,
     shift: int = 0,
+    draws: Draws | None = None,
 ) -> FreeRun:
-    """Let the model answer, and compare with the truth."""
-    generated = generate(model, task, policy, sample, prompt_ids_only=prompt_ids_only, shift=shift)
+    """Let the model answer, and compare with the truth.  `draws` numbers the rows, for policies that draw test IDs."""
+    generated = generate(model, task, policy, sample, draws=draws, prompt_ids_only=prompt_ids_only, shift=shift)
     wrong_token = (generated.tokens != sample.tokens) & sample.answer
     wrong = wrong_token
     if policy.supplier(task) == "model" and generated.ids is not None:

@@ -19,6 +19,7 @@ from longreach.model.position_heads.pointer import Pointer
 from longreach.objective import id_choices
 from longreach.positions.encodings import Bias
 from longreach.positions.ids import IdPolicy
+from longreach.seeding import Draws
 from longreach.tasks import Sample, Task
 
 MOST_TOKENS = 4096
@@ -36,12 +37,12 @@ class Truth:
     ids: Int[Tensor, "g t"] | None
 
     @classmethod
-    def of_sample(cls, task: Task, policy: IdPolicy, sample: Sample) -> "Truth":
+    def of_sample(cls, task: Task, policy: IdPolicy, sample: Sample, draws: Draws | None = None) -> "Truth":
         answer = sample.tokens[0, int(sample.prompt_tokens[0]) : int(sample.num_tokens[0])]
-        return cls(answer.tolist(), policy.evaluation_ids(task, sample)[0].cpu())
+        return cls(answer.tolist(), _test_ids(task, policy, sample, draws))
 
     @classmethod
-    def of_prompt(cls, task: Task, policy: IdPolicy, sample: Sample) -> "Truth":
+    def of_prompt(cls, task: Task, policy: IdPolicy, sample: Sample, draws: Draws | None = None) -> "Truth":
         """Of a prompt typed by a person, which may not decide its answer.  Nobody knows the IDs that a model should
         predict there."""
         try:
@@ -49,7 +50,12 @@ class Truth:
         except BadInput:
             answer = None
         predicts = policy.supplier(task) == "model"
-        return cls(answer, None if predicts else policy.evaluation_ids(task, sample)[0].cpu())
+        return cls(answer, None if predicts else _test_ids(task, policy, sample, draws))
+
+
+def _test_ids(task: Task, policy: IdPolicy, sample: Sample, draws: Draws | None) -> Int[Tensor, "g t"]:
+    """Return the IDs that `generate` uses with the same draws."""
+    return policy.evaluation_ids(task, sample, None if draws is None else draws.child("ids"))[0].cpu()
 
 
 @dataclass(frozen=True)
@@ -148,11 +154,16 @@ class Inside:
 
 
 @torch.no_grad()
-def look_inside(model: Model, task: Task, policy: IdPolicy, sample: Sample, truth: Truth) -> Inside:
-    """Let the model answer the one prompt of `sample`, and open up every step."""
+def look_inside(
+    model: Model, task: Task, policy: IdPolicy, sample: Sample, truth: Truth, draws: Draws | None = None
+) -> Inside:
+    """Let the model answer the one prompt of `sample`, and open up every step.
+
+    A policy that draws the IDs of tests needs `draws`, the same as `truth` was made with.
+    """
     if int(sample.prompt_tokens[0]) > MOST_TOKENS:  # before anything is generated
         raise _too_many(int(sample.prompt_tokens[0]))
-    generated = generate(model, task, policy, sample)
+    generated = generate(model, task, policy, sample, draws=draws)
     assert generated.ids is not None
     answer, start = answers(generated, task, sample)[0], int(sample.prompt_tokens[0])
     read = start + len(answer) - 1  # the last token written is never read

@@ -24,10 +24,11 @@ _OF_FILES = ("_name_or_path", "architectures", "transformers_version")
 
 
 class HuggingFace(LanguageModel):
-    """A causal language model with a four-dimensional mask and explicit positions.
+    """A causal language model with a mask and explicit positions.
 
-    Without a mask, Hugging Face reads a jump in the positions as the start of another packed sequence and cuts
-    attention there: so a mask is given unless they count 1, 2, 3, ...
+    Without a mask, Hugging Face reads positions that skip, repeat or fall as the start of another packed sequence and
+    cuts attention there.  So every call passes a mask: four-dimensional where tokens are hidden, otherwise
+    two-dimensional ones, which keep attention whole and leave sliding windows as they are.
     """
 
     def __init__(self, model: Any, name: str, tokenizer: Any = None, memory: int = 1 << 30) -> None:
@@ -57,11 +58,10 @@ class HuggingFace(LanguageModel):
         keep: Bool[Tensor, "b r r"] | None,
         at: Int[Tensor, "a"],
     ) -> Float[Tensor, "b a v"]:
-        read = tokens.shape[1]
-        mask = None
-        if keep is not None or not bool((positions.diff(dim=1) == 1).all()):
-            own = torch.eye(read, dtype=torch.bool, device=tokens.device)
-            seen = torch.ones_like(own).tril() if keep is None else keep.tril() | own
+        mask = torch.ones_like(tokens)
+        if keep is not None:
+            read = tokens.shape[1]
+            seen = keep.tril() | torch.eye(read, dtype=torch.bool, device=tokens.device)
             mask = torch.zeros(seen.shape, dtype=self.model.dtype, device=tokens.device)
             mask = mask.masked_fill(~seen, torch.finfo(mask.dtype).min).expand(len(tokens), read, read)[:, None]
         return self.model(  # type: ignore[no-any-return]
@@ -83,7 +83,7 @@ class HuggingFace(LanguageModel):
 
     def _states(self, tokens: Int[Tensor, "b r"], positions: Int[Tensor, "b r"]) -> Float[Tensor, "b r w"]:
         return self.model.base_model(  # type: ignore[no-any-return]
-            input_ids=tokens, position_ids=positions, use_cache=False
+            input_ids=tokens, attention_mask=torch.ones_like(tokens), position_ids=positions, use_cache=False
         ).last_hidden_state
 
     @torch.no_grad()

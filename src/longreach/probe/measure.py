@@ -15,7 +15,7 @@ from longreach.probe.leave_one_out import leave_one_out
 from longreach.probe.masks import always_seen, draw_masks, masked_log_probabilities
 from longreach.probe.passage import Passage
 from longreach.probe.progress import Progress, silent
-from longreach.probe.regression import choose_by_held_out, standard_error
+from longreach.probe.regression import choose_by_held_out, noise_level
 from longreach.probe.result import Cost, Probed
 from longreach.probe.settings import ProbeConfig
 from longreach.probe.sufficiency import loss_by_size, tried_sizes
@@ -90,14 +90,14 @@ def _weights(
     config: ProbeConfig,
     progress: Progress,
 ) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n"] | None]:
-    """And their standard errors, where they are estimates."""
+    """Return the weights, and their noise where they are estimated from random masks."""
     index = torch.arange(len(tokens), device=tokens.device)
     free = ~always & (index < targets[:, None])
     if config.method == "masks":
         kept = draw_masks(config, "masks", config.masks, len(tokens)).to(tokens.device)
         outcomes = masked_log_probabilities(model, tokens, targets, kept, config.window, progress)
         weights = choose_by_held_out(kept, outcomes, *held_out, free.T)
-        return weights.T, standard_error(weights, kept, outcomes, *held_out)
+        return weights.T, noise_level(weights, kept, outcomes, *held_out)
     if config.method == "gradient":
         return gradient_times_input(model, tokens, targets, progress) * free, None
     losses = leave_one_out(model, tokens, targets, full, config.window, progress) * free

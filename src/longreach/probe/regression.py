@@ -75,14 +75,21 @@ def choose_by_held_out(
     return best
 
 
-def standard_error(
+def noise_level(
     weights: Float[Tensor, "t n"],
     kept: Bool[Tensor, "m t"],
     outcomes: Float[Tensor, "m n"],
     held_out: Bool[Tensor, "h t"],
     true: Float[Tensor, "h n"],
 ) -> Float[Tensor, "n"]:
-    """Roughly, of an outcome's weights: what they leave unexplained on held-out masks, averaged over the others."""
+    """Return the noise of each outcome's weights, in the outcome's unit.
+
+    This is the error that the weights leave on held-out masks, divided by sqrt(m v), where m is the number of masks
+    and v the variance of a token's mask: the standard error that one weight of an ordinary regression on independent
+    masks would have.  The weights are shrunken (lasso), and a penalty was chosen on the same held-out masks, so weight
+    +- 1.96 noise is not a 95% interval: it is off centre and covers true weights more or less often than that.  The
+    noise serves as a threshold against chance.
+    """
     spread = kept.float().var(0, correction=0).mean()
     return (_error(weights, kept, outcomes, held_out, true) / (len(kept) * spread)).sqrt()
 

@@ -66,7 +66,11 @@ class Probed:
     settings: ProbeConfig
     cost: Cost
     noise: Float[Tensor, "n"] | None = None
-    """The standard error of a target's weights, in nats; None where they were not estimated from random masks."""
+    """One number per target, in nats: the size of weight that chance may make (see `regression.noise_level`).
+
+    A threshold, not an interval: weights are shrunken towards 0, so a true weight may lie farther from its estimate
+    than this.  None where the weights were not estimated from random masks.
+    """
     model_fingerprint: str = ""
     """What identifies the model, whatever its name; empty in records of before, and where only the name does."""
     text_fingerprint: str = ""
@@ -74,7 +78,7 @@ class Probed:
 
     @cached_property
     def clear_weights(self) -> Float[Tensor, "n t"]:
-        """The weights, with 0 for those that noise may have made: up to three standard errors."""
+        """The weights, with 0 for those that chance may have made: up to three times the noise."""
         return self.weights if self.noise is None else self.weights * (self.weights.abs() > 3 * self.noise[:, None])
 
     @cached_property

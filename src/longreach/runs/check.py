@@ -4,10 +4,12 @@ import math
 from dataclasses import replace
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.evaluate import cells, check_text_test
-from longreach.evaluate.context import choose_targets
+from longreach.evaluate.context import choose_targets, predicted_at_once
 from longreach.model import Model, Transformer, check_stackable
 from longreach.objective import ObjectiveConfig, answer_loss
 from longreach.positions.ids import Sequential
@@ -36,8 +38,9 @@ def check(config: RunConfig, stacked: bool = False) -> None:
         _check_text(config, model)
         return
     tested = cells(config.task, config.evaluate)[0]
-    if config.evaluate.relabel_ids:
-        for cell in tested:
+    for cell in tested:
+        config.ids.check_test(cell.task, cell.task.max_tokens(cell.length))
+        if config.evaluate.relabel_ids:
             config.ids.check(cell.task, _look(cell.task, cell.length))
     last = model.largest_id
     if last is None:
@@ -47,8 +50,10 @@ def check(config: RunConfig, stacked: bool = False) -> None:
     if config.ids.max_id > last:
         raise BadInput(f"training IDs go up to {config.ids.max_id}, the table ends at {last}")
     model.check_ids(data.batch(0).ids)
+    if config.ids.draws_test_ids and config.ids.max_id + config.evaluate.shift > last:
+        raise BadInput(f"test IDs go up to {config.ids.max_id + config.evaluate.shift}, the table ends at {last}")
     for cell in tested:
-        model.check_ids(config.ids.evaluation_ids(cell.task, _look(cell.task, cell.length)) + config.evaluate.shift)
+        model.check_ids(_test_ids(config, cell.task, cell.length))
     if predicted:
         _check_reachable(config, model)
 
@@ -60,8 +65,10 @@ def _check_text(config: RunConfig, model: Model) -> None:
     task.held_out("valid").check_length(config.train.lengths.high)
     assert isinstance(task, Text)
     choose_targets(task.held_out("test").documents, config.evaluate.samples, max(contexts), config.evaluate.seed)
+    window = max(contexts) + predicted_at_once(max(contexts))
+    config.ids.check_test(task, window)
     if model.largest_id is not None:
-        model.check_ids(config.ids.evaluation_ids(task, _look(task, max(contexts) + 1)) + config.evaluate.shift)
+        model.check_ids(_test_ids(config, task, window))
 
 
 def _refuse_ignored(config: RunConfig, model: Model, predicted: bool) -> None:
@@ -97,6 +104,13 @@ def _check_reachable(config: RunConfig, model: Model) -> None:
             f"the position head cannot reach all IDs of {config.task.name}: raise model.position_head.moves,"
             " or use another head or form of coupling"
         )
+
+
+def _test_ids(config: RunConfig, task: Task, length: int) -> Int[Tensor, "b g t"]:
+    """Return the IDs of a few test samples."""
+    sample = _look(task, length)
+    draws = stream(0, "look", torch.arange(len(sample.tokens))).child("ids")
+    return config.ids.evaluation_ids(task, sample, draws) + config.evaluate.shift
 
 
 def _look(task: Task, length: int) -> Sample:

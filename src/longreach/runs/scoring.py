@@ -99,7 +99,7 @@ def run_test(
         return evaluate(model, task, policy, config, seed, device, progress), None
     check_text_test(config)
     with nullcontext() if config.encoding is None else model.exchange_encoding(config.encoding):
-        predict = next_tokens(model.eval(), task, policy, config.shift)
+        predict = next_tokens(model.eval(), task, policy, config.shift, config.seed)
         result = evaluate_text(predict, task.held_out("test").documents, config, seed, device, progress)
     return result.scores, result
 

@@ -173,12 +173,12 @@ def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
     longest = int(lengths.max())
     if config.task.open_ended:
         tokens = config.task.held_out("valid").sample(length, draws.child("task"), longest).tokens
-        predict = next_tokens(model, config.task, config.ids)
+        predict = next_tokens(model, config.task, config.ids, seed=seed)
         size = max(1, config.evaluate.batch_tokens // longest)
         starts = range(0, len(tokens), size)
         return -float(torch.cat([predict(tokens[first : first + size], longest - 1)[0] for first in starts]).mean())
     sample = config.task.sample(length, draws.child("task"), longest)
-    judged = judge(model, sample, config.ids.evaluation_ids(config.task, sample))
+    judged = judge(model, sample, config.ids.evaluation_ids(config.task, sample, draws.child("ids")))
     return float(judged.exact_with_ids.float().mean())
 
 

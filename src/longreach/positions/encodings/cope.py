@@ -17,6 +17,8 @@ class CopeConfig(EncodingConfig):
 
     Each position up to `positions` has a learned vector, those between two share; its product with the query joins the
     score.  It counts tokens that matter and has no use for IDs: every ID policy gives the same.
+    As in the authors' code, scores q k / sqrt(d) make the gates, and the product of query and vector is not divided by
+    sqrt(d).  The authors' table starts at zero; this one starts like every other table of embeddings.
     """
 
     paper = "Golovneva et al., 2024"
@@ -49,7 +51,7 @@ class Cope(Encoding):
             gates = (q @ k.transpose(2, 3) / math.sqrt(q.shape[3])).sigmoid().masked_fill(~seen, 0)
             position = (gates.sum(-1, keepdim=True) - gates.cumsum(-1) + gates).clamp(max=self.positions)
             below = position.detach().floor().long().clamp(0, self.positions - 1)
-            by_position = q @ self.table.weight.to(q.dtype).T / math.sqrt(q.shape[3])
+            by_position = q @ self.table.weight.to(q.dtype).T
             share = position - below
             return by_position.gather(3, below) * (1 - share) + by_position.gather(3, below + 1) * share
 

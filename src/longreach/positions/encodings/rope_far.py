@@ -31,7 +31,10 @@ class FarRopeConfig(RopeConfig):
 class SelfExtendConfig(FarRopeConfig):
     """Far keys are turned by grouped IDs, floor(ID / group), shifted so that distances join at the window.
 
-    Needs no training: give it to a model trained with `rope` when it is tested.
+    Needs no training: give it to a model trained with `rope` when it is tested.  Groups count from the first token's
+    ID, so that shifting all IDs changes nothing.  The authors' code groups IDs from 0; both agree where the first ID
+    is 0.  The shift is window - window // group, as in the authors' decoding and older code; their newer code for eager
+    attention does not round window / group, which differs where `group` does not divide `window`.
     """
 
     paper = "Jin et al., ICML 2024"

@@ -43,13 +43,24 @@ class IdPolicy:
         """IDs for one training step, drawn anew each time."""
         return ids
 
-    def evaluation_ids(self, task: Task, sample: Sample) -> Int[Tensor, "b g t"]:
-        """What evaluation and generation use; padding has ID 0."""
-        return _without_padding(self.assign(task, sample), sample)
+    @property
+    def draws_test_ids(self) -> bool:
+        """Whether evaluation draws IDs anew for each sample; then `evaluation_ids` needs draws."""
+        return False
+
+    def check_test(self, task: Task, num_tokens: int) -> None:
+        """Refuse test samples of up to `num_tokens` tokens if the policy has too few IDs for them."""
+
+    def evaluation_ids(self, task: Task, sample: Sample, draws: Draws | None = None) -> Int[Tensor, "b g t"]:
+        """Return the IDs that evaluation and generation use; padding has ID 0.
+
+        `draws` numbers the samples.  Only policies with `draws_test_ids` read it, and they refuse None.
+        """
+        return without_padding(self.assign(task, sample), sample)
 
     def training_ids(self, task: Task, sample: Sample, draws: Draws) -> Int[Tensor, "b g t"]:
         """What one training step uses; padding has ID 0."""
-        return _without_padding(self.relabel(task, sample, self.assign(task, sample), draws), sample)
+        return without_padding(self.relabel(task, sample, self.assign(task, sample), draws), sample)
 
     def supplier(self, task: Task) -> str:
         """Who supplies the IDs of generated tokens: `count`, `rule`, `tokens` (see `follow`), `model` or `oracle`."""
@@ -68,7 +79,7 @@ class IdPolicy:
         return name_of(type(self))
 
 
-def _without_padding(ids: Int[Tensor, "b g t"], sample: Sample) -> Int[Tensor, "b g t"]:
-    """A policy may count on beyond the end of a short row, and out of a table."""
+def without_padding(ids: Int[Tensor, "b g t"], sample: Sample) -> Int[Tensor, "b g t"]:
+    """Set the IDs of padding to 0: a policy may count beyond the end of a short row, and out of a table."""
     index = torch.arange(ids.shape[2], device=ids.device)
     return ids.masked_fill((index >= sample.num_tokens[:, None])[:, None], 0)
