@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.attention import exact_dtype
+from longreach.config import Settings
 from longreach.model import RESERVED, IdChoice, Model, Past, at_places, prompt_ladders
 from longreach.recomputation import recomputed
 from longreach.seeding import Draws
@@ -17,7 +18,7 @@ from longreach.tasks import Sample
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig:
+class ObjectiveConfig(Settings):
     """What is added to the loss on tokens, which has weight 1."""
 
     id_weight: float = 1.0

@@ -9,6 +9,11 @@ from torch import Tensor
 
 from longreach.seeding import Draws
 
+LARGEST = 2**31 - 1
+"""The largest number of a range, and of every other setting that names no limit of its own: `Draws.below` draws no
+larger ones."""
+_MOST_LENGTHS = 100_000
+
 
 @dataclass(frozen=True)
 class Span:
@@ -18,6 +23,9 @@ class Span:
     high: int
 
     def __post_init__(self) -> None:
+        for end in (self.low, self.high):
+            if type(end) is not int or abs(end) > LARGEST:
+                raise ValueError(f"a range has whole numbers of at most {LARGEST} as its ends, got {end!r:.40}")
         if self.low > self.high:
             raise ValueError(f"a range must not fall: {self.low}..{self.high}")
 
@@ -50,8 +58,9 @@ class Lengths:
     values: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not self.values or min(self.values) < 1:
-            raise ValueError(f"lengths must be whole numbers from 1, got {list(self.values)}")
+        whole = isinstance(self.values, tuple) and all(type(value) is int for value in self.values)
+        if not whole or not self.values or min(self.values) < 1 or max(self.values) > LARGEST:
+            raise ValueError(f"lengths must be whole numbers from 1 to {LARGEST}, got {self.values!r:.80}")
 
     @classmethod
     def parse(cls, text: object) -> "Lengths":
@@ -70,6 +79,8 @@ class Lengths:
             last = int(found[2]) if found[2] else first
             if last < first:
                 raise ValueError(f"lengths must not fall: {part!r}")
+            if last > LARGEST or (last - first) // step >= _MOST_LENGTHS:
+                raise ValueError(f"lengths are at most {_MOST_LENGTHS} numbers up to {LARGEST}, got {part!r}")
             values.update(range(first, last + 1, step))
         return cls(tuple(sorted(values)))
 

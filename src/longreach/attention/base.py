@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from longreach.attention import flex
+from longreach.config import Settings
 from longreach.errors import BadInput
 from longreach.positions.encodings import Bias, Shape
 from longreach.recomputation import recomputed
@@ -180,7 +181,7 @@ def _most_scores(copies: int, device: torch.device) -> int:
 
 @kind("attention")
 @dataclass(frozen=True, kw_only=True)
-class AttentionConfig:
+class AttentionConfig(Settings):
     """Base of the settings of an attention: what a recipe names."""
 
     paper: ClassVar[str] = ""

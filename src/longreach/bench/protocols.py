@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from longreach.bench.citing import SOURCES
+from longreach.config import Settings
 from longreach.errors import BadInput
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class Budget(Settings):
     """How many masks each side gets."""
 
     masks: tuple[int, ...] = (64, 256)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.config import Positive
 from longreach.seeding import Draws, stream
 from longreach.tasks import Sample, Task, build_sample
 
@@ -16,7 +17,7 @@ class Scribble(Task):
     """Random tokens.  `length` counts those of the answer.  It has no stop token: an untrained model would write one
     somewhere, and what is compared must write equally much.  Not registered, for there is nothing to find out."""
 
-    prompt_tokens: int = 32
+    prompt_tokens: Positive = 32
     """Tokens that are read before the first is written."""
     repeats: bool = False
     """Whether the answer is the prompt's last letter, again and again, which a model learns in a moment at any length.

@@ -6,11 +6,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from longreach.config import Settings
 from longreach.seeding import Draws
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
+class Sampling(Settings):
     """Greedy by default.  With a temperature, tokens are drawn from what top_k and top_p leave."""
 
     temperature: float = 0.0

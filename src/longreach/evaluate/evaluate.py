@@ -5,11 +5,11 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
-from longreach.config import build_part, merge, to_plain
+from longreach.config import LARGEST_ID, Bounds, Seed, Settings, build_part, merge, to_plain
 from longreach.errors import BadInput
 from longreach.evaluate.controls import Control, spoil
 from longreach.evaluate.exact_match import NEAR_TIE, run_free
@@ -25,7 +25,7 @@ from longreach.tasks import Sample, Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalConfig:
+class EvalConfig(Settings):
     """What a trained model is asked."""
 
     lengths: Lengths = Lengths((10, 20, 40, 80, 160))
@@ -46,13 +46,13 @@ class EvalConfig:
     """Let predicted IDs be only those that the prompt has."""
     control: Control = "none"
     """Spoil the prompt's IDs: shuffled among its tokens, or each token with the ID of the one before it."""
-    shift: int = 0
+    shift: Annotated[int, Bounds(-LARGEST_ID, LARGEST_ID)] = 0
     """A number added to all IDs, the reserved one included."""
     encoding: EncodingConfig | None = None
     """Another encoding for the trained weights, such as self_extend or scaled_rope for a model trained with rope."""
     select: Literal["last", "best_in_distribution"] = "last"
     """Which checkpoint is tested.  Nothing is ever chosen on lengths beyond training."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the test samples: the same for every run, so that runs are tested alike."""
 
     def __post_init__(self) -> None:

@@ -2,12 +2,13 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from longreach.config import Bounds, Nonnegative, Settings, Size
 from longreach.errors import BadInput
 from longreach.model.cache import Cache
 from longreach.model.embedding import TokenEmbedding
@@ -21,14 +22,14 @@ from longreach.stacking import times_transposed
 
 @kind("model")
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Settings):
     """Base of the settings of a model: what a recipe names."""
 
-    layers: int = 6
+    layers: Annotated[int, Bounds(high=10_000)] = 6
     """Number of layers."""
-    width: int = 256
+    width: Size = 256
     """Size of the residual stream."""
-    norm_eps: float = 1e-5
+    norm_eps: Nonnegative = 1e-5
     """Added to the variance in norms."""
     tie_embeddings: bool = False
     """Use the token embeddings for the output too: a name need not be learned twice."""

@@ -1,10 +1,11 @@
 """What the layers of a transformer are made of."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import nn
 
+from longreach.config import Bounds
 from longreach.model.base import ModelConfig
 
 
@@ -17,7 +18,7 @@ class LayerConfig(ModelConfig):
     kv_heads: int = 0
     """Heads of keys and values, each shared by equally many heads of queries (grouped-query attention, Ainslie et al.,
     EMNLP 2023); 0 is one for each head of queries."""
-    feed_forward: int | float = 4
+    feed_forward: Annotated[int | float, Bounds(0, 1000)] = 4
     """Hidden units of the feed-forward net, in widths."""
     gated: bool = False
     """Hidden units are silu(gate) * up (SwiGLU, Shazeer, 2020) instead of gelu(up)."""

@@ -1,8 +1,9 @@
 """What most open language models are."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from longreach.config import Bounds
 from longreach.model.transformer import TransformerConfig
 from longreach.registry import register
 
@@ -16,7 +17,7 @@ class LlamaConfig(TransformerConfig):
     share keys and values among heads, `kv_heads`.
     """
 
-    feed_forward: int | float = 2.6875
+    feed_forward: Annotated[int | float, Bounds(0, 1000)] = 2.6875
     """Hidden units of the feed-forward net, in widths: as in Llama 7B, less than 4 for there is a third matrix."""
     gated: bool = True
     norm: Literal["layer", "rms"] = "rms"

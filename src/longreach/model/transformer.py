@@ -4,13 +4,14 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.attention import AttentionConfig, Softmax
+from longreach.config import Bounds
 from longreach.errors import BadInput
 from longreach.kernels import HAS_TRITON
 from longreach.model.base import Model
@@ -31,7 +32,7 @@ from longreach.registry import name_of, register
 class TransformerConfig(LayerConfig):
     """A decoder-only transformer as GPT-NeoX has it, with every part to choose."""
 
-    loops: int = 1
+    loops: Annotated[int, Bounds(high=10_000)] = 1
     """How often the layers are gone through, with the same weights every time."""
     inject: bool = False
     """Whether every round after the first begins with the embedded input added to the stream."""

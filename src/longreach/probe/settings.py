@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from longreach.config import Seed, Settings
+
 Method = Literal["masks", "leave_one_out", "gradient", "elimination"]
 """How influence is measured: a regression on random masks, one token hidden at a time, gradient times input, or
 hiding the least needed tokens again and again."""
@@ -12,7 +14,7 @@ MaskKind = Literal["fixed", "range"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeConfig:
+class ProbeConfig(Settings):
     """How influence is measured, and from when on it counts."""
 
     method: Method = "masks"
@@ -33,7 +35,7 @@ class ProbeConfig:
     """Nats: a loss this close to that in full context is as good."""
     largest_k: int = 64
     """The most tokens whose retention is tried."""
-    seed: int = 0
+    seed: Seed = 0
     """Of the masks."""
 
     def __post_init__(self) -> None:

@@ -32,8 +32,9 @@ def check(config: RunConfig, stacked: bool = False) -> None:
     predicted = config.ids.supplier(config.task) == "model"
     _refuse_ignored(config, model, predicted)
     if config.evaluate.encoding is not None:
-        with model.exchange_encoding(config.evaluate.encoding):
-            pass  # refuses what the trained weights do not fit
+        with torch.no_grad(), model.exchange_encoding(config.evaluate.encoding):  # or refuses what does not fit
+            batch = data.batch(0)
+            model(batch.sample.tokens[:1], batch.ids[:1])  # an encoding is computed when it is first used
     if config.task.open_ended:
         _check_text(config, model)
         return

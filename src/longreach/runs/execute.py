@@ -82,6 +82,9 @@ def execute_together(
     """
     observer = observer or Observer()
     check_trackers(track, together=len(folders))
+    for info in infos:
+        if type(info.seed) is not int or not 0 <= info.seed < 2**63:
+            raise BadInput(f"a seed is a whole number from 0 and below 2**63, got {info.seed!r}")
     if ranks.count > 1 and len(folders) > 1:
         raise BadInput(f"{ranks.count} processes train one seed at a time: leave out --stack")
     if ranks.count != processes():

@@ -6,7 +6,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from longreach.config import Plain, build, merge, read_yaml
+from longreach.config import Plain, Settings, build, merge, read_yaml
 from longreach.errors import BadInput
 from longreach.evaluate import EvalConfig
 from longreach.model import ModelConfig, TransformerConfig
@@ -18,7 +18,7 @@ from longreach.version import PACKAGE
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Settings):
     """Everything that decides the result of a run, but for the seed's number."""
 
     task: Task
@@ -45,6 +45,7 @@ class Recipe:
     """By name; a recipe without variants has one with an empty name."""
 
 
+_MOST_SEEDS = 100_000
 _HEAD = ("title", "about", "seeds", "first_seed", "variants")
 
 
@@ -82,6 +83,8 @@ def seeds_of(name: str, content: Mapping[str, Any]) -> tuple[int, ...]:
     seeds, first = content.get("seeds", 1), content.get("first_seed", 0)
     if type(seeds) is not int or seeds < 1 or type(first) is not int or first < 0:
         raise BadInput(f"{name}: seeds must be a number from 1 and first_seed one from 0, got {seeds!r} and {first!r}")
+    if seeds > _MOST_SEEDS or first + seeds > 2**63:
+        raise BadInput(f"{name}: seeds must be at most {_MOST_SEEDS} and numbered below 2**63, from {first!r} on")
     return tuple(range(first, first + seeds))
 
 

@@ -196,7 +196,11 @@ def _seeds(source: Source, content: Plain, default: tuple[int, ...], place: Plac
         except BadInput as error:
             source.blame((*place, "seeds" if "seeds" in content else "first_seed"), str(error))
             return default
-    if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) < len(seeds):
+    if (
+        not seeds
+        or any(type(seed) is not int or not 0 <= seed < 2**63 for seed in seeds)
+        or len(set(seeds)) < len(seeds)
+    ):
         source.blame((*place, "seeds"), f"seeds: expected a number, or different numbers from 0, got {seeds!r}")
         return default
     if "first_seed" in content:

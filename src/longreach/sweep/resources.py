@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+from longreach.config import Settings
+
 _MOST_CPUS = 1024
 """As many threads as any machine can start."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resources:
+class Resources(Settings):
     """Of one run, or of one stack of them, which is one computation."""
 
     cpus: int = 1

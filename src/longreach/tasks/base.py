@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from longreach.config import Bounds, Settings
 from longreach.errors import BadInput
 from longreach.registry import kind, name_of, nearest
 from longreach.seeding import Draws
@@ -69,12 +70,13 @@ class Level:
 
 @kind("task")
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(Settings):
     """Base of all tasks.  A subclass must give `vocabulary`, `max_tokens`, `sample` and `solve`;
     what it does not give of the rest is refused with a clear message when asked for."""
 
     paper: ClassVar[str] = ""
     """Where the task comes from; empty where it is ours."""
+    _bounds = Bounds(high=1_000_000)  # most are sizes of a vocabulary, whose words all lie in memory
 
     @property
     def vocabulary(self) -> tuple[str, ...]:

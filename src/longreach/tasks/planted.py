@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from longreach.config import Bounds
 from longreach.errors import BadInput
 from longreach.registry import register
 from longreach.seeding import Draws
@@ -30,7 +32,7 @@ class Planted(Task):
 
     k: int = 2
     """How many tokens carry the label."""
-    vocab_size: int = 4
+    vocab_size: Annotated[int, Bounds(1, 1_000_000)] = 4
     """Tokens of the law, numbered from 0."""
     q_pos: PositionLaw = field(default_factory=UniformPositions)
     """Where the planted tokens stand: uniform, window, gaps, or a class of yours."""

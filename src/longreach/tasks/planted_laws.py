@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.config import Positive, Settings
 from longreach.errors import BadInput
 from longreach.registry import kind, register
 from longreach.seeding import Draws
@@ -16,7 +17,7 @@ _LAST = torch.iinfo(torch.int64).max
 
 @kind("position_law")
 @dataclass(frozen=True, kw_only=True)
-class PositionLaw:
+class PositionLaw(Settings):
     """Q_pos: which k positions carry the signal."""
 
     def min_length(self, k: int) -> int:
@@ -88,7 +89,7 @@ class FixedGaps(PositionLaw):
 
 @kind("token_law")
 @dataclass(frozen=True, kw_only=True)
-class TokenLaw:
+class TokenLaw(Settings):
     """Q_voc (with the k planted tokens as columns) or mu (with one column per position)."""
 
     def check(self, vocab_size: int) -> None:
@@ -144,7 +145,7 @@ class WeightedTokens(TokenLaw):
 
 @kind("label")
 @dataclass(frozen=True, kw_only=True)
-class Label:
+class Label(Settings):
     """g*: from the k planted tokens to a class."""
 
     def check(self, vocab_size: int) -> None:
@@ -181,7 +182,7 @@ class SumMod(Label):
 class TableLabel(Label):
     """Any function, as a table over V^k in row-major order."""
 
-    vocab_size: int
+    vocab_size: Positive
     """Tokens per position of the table."""
     classes: list[int]
     """The class of each of the vocab_size**k tuples."""

@@ -1,20 +1,24 @@
 """What decides the content of a prepared corpus, beside its sources."""
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from longreach.config import Bounds, Positive, Settings
 from longreach.errors import BadInput
 from longreach.text.shards import Shares
 
+_Amount = Annotated[int, Bounds(high=2**63 - 1)]
+
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareConfig:
+class PrepareConfig(Settings):
     """How texts are cut into tokens, and documents into splits."""
 
     tokenizer: str = "bpe"
     """`bytes`, `bpe` (trained on these texts), or the path or name of a Hugging Face tokenizer."""
-    vocabulary: int | None = None
+    vocabulary: Positive | None = None
     """Tokens of a `bpe` tokenizer, `<pad>` and `<end>` included (default: 4096)."""
-    sample_bytes: int | None = None
+    sample_bytes: _Amount | None = None
     """A `bpe` tokenizer learns from at most so many bytes of training documents (default: 64 MiB)."""
     field: str | None = None
     """Where the text stands in JSONL, Parquet and datasets (default: text)."""
@@ -22,9 +26,9 @@ class PrepareConfig:
     """Share of the documents for validation."""
     test: float = 0.05
     """Share of the documents for tests."""
-    documents: int | None = None
+    documents: _Amount | None = None
     """At most so many, from the beginning (default: all)."""
-    shard_bytes: int = 1 << 22
+    shard_bytes: _Amount = 1 << 22
     """Characters encoded and saved at once; the result does not depend on it."""
 
     def __post_init__(self) -> None:

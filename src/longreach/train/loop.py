@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from longreach.config import Settings
 from longreach.errors import RunFailed
 from longreach.model import Model
 from longreach.objective import ObjectiveConfig
@@ -17,11 +18,11 @@ from longreach.spans import Span
 from longreach.train.optimizer import OptimizerConfig, learning_rate
 from longreach.train.stacked_stream import StackedStream
 from longreach.train.step import Stepper
-from longreach.train.stream import PrimeConfig, TrainingStream
+from longreach.train.stream import LONGEST, PrimeConfig, TrainingStream
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Settings):
     """How long and on what a model trains.  Budgets are in steps, never in seconds."""
 
     lengths: Span = Span(1, 40)
@@ -66,7 +67,11 @@ class TrainConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name} must be at least 1, got {getattr(self, name)}")
         if self.batch_size % self.accumulate:
-            raise ValueError(f"train.batch_size={self.batch_size} does not split into {self.accumulate} parts")
+            raise ValueError(
+                f"train.batch_size={self.batch_size} does not split into {self.accumulate} parts (train.accumulate)"
+            )
+        if self.lengths.high > LONGEST:
+            raise ValueError(f"train.lengths must be at most {LONGEST}, got {self.lengths}")
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,8 @@ def train(
                 lr = learning_rate(config.optimizer, step, config.steps) * (1 if shares is None else shares[number])
                 one.log(done, _values(model, latest[number], lr, rate))
             logged_at, logged_step = time.perf_counter(), done
+        if saving:
+            _drop_non_finite(model, len(every), alive, done, ranks)
         scores: dict[int, float] = {}
         if done % config.validate_every == 0 or last:
             model.eval()
@@ -172,14 +179,28 @@ def _reads_every_loss(device: str | torch.device) -> bool:
 def _drop_spoilt(alive: dict[int, Hooks], read: list[list[list[float]]], first_step: int) -> None:
     """Give up a model before weights that a bad step has spoilt are saved; the others of a stack go on.  A gradient may
     overflow before the loss does."""
-    for number, hooks in list(alive.items()):
+    for number in list(alive):
         reason = _non_finite([values[number] for values in read], first_step)
-        if reason is None:
-            continue
-        if hooks.give_up is None:
-            raise RunFailed(reason)
-        hooks.give_up(reason)
-        del alive[number]
+        if reason is not None:
+            _give_up(alive, number, reason)
+
+
+def _drop_non_finite(model: Model, models: int, alive: dict[int, Hooks], done: int, ranks: Ranks) -> None:
+    """Give up models whose weights are not finite, before they are saved: no loss follows the last step."""
+    weights = [part.to_local() if hasattr(part, "to_local") else part for part in model.parameters()]
+    finite = [part.detach().isfinite().reshape(models, part.numel() // models).all(1) for part in weights]
+    spoilt = (~torch.stack(finite).all(0)).tolist()
+    for number in list(alive):
+        if ranks.any(spoilt[number]):  # each rank may have only a part of the weights
+            _give_up(alive, number, f"the weights after step {done} are not finite")
+
+
+def _give_up(alive: dict[int, Hooks], number: int, reason: str) -> None:
+    give_up = alive[number].give_up
+    if give_up is None:
+        raise RunFailed(reason)
+    give_up(reason)
+    del alive[number]
 
 
 def _non_finite(read: list[list[float]], first_step: int) -> str | None:

@@ -8,9 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from longreach.config import Settings
+
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
+class OptimizerConfig(Settings):
     """AdamW and its schedule."""
 
     lr: float = 3e-4

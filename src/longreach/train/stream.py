@@ -8,11 +8,15 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from longreach.config import Settings
 from longreach.errors import BadInput
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import Draws, stream
 from longreach.spans import Span
 from longreach.tasks import Sample, Task
+
+LONGEST = 1 << 20
+"""The largest training length.  The lengths that a task has are found by trying each."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Batch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrimeConfig:
+class PrimeConfig(Settings):
     """Train set priming (Jelassi et al., 2023): a few long samples among the short ones.  Tests are never primed."""
 
     lengths: Span
@@ -47,6 +51,8 @@ class PrimeConfig:
             raise ValueError(f"train.prime.share must be above 0 and at most 1, got {self.share}")
         if self.samples < 0:
             raise ValueError(f"train.prime.samples must not be negative, got {self.samples}")
+        if self.lengths.high > LONGEST:
+            raise ValueError(f"train.prime.lengths must be at most {LONGEST}, got {self.lengths}")
 
 
 @dataclass(frozen=True)

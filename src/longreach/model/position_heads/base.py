@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from longreach.config import Settings
 from longreach.errors import BadInput
 from longreach.positions.encodings import Encoding, Shape
 from longreach.positions.ladder import Ladder
@@ -133,7 +134,7 @@ def prompt_ladders(
 
 @kind("position_head")
 @dataclass(frozen=True, kw_only=True)
-class PositionHeadConfig:
+class PositionHeadConfig(Settings):
     """Base of the settings of a position head: what a recipe names."""
 
     see_token: bool = True

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from longreach.attention import exact_dtype
+from longreach.config import Bounds
 from longreach.errors import BadInput
 from longreach.model.position_heads.base import Features, IdChoice, PositionHead, PositionHeadConfig, Steps
 from longreach.positions.encodings import Encoding, Shape
@@ -26,7 +28,7 @@ class PointerConfig(PositionHeadConfig):
     of the number of tokens, as in `scaled_softmax`.  Levels of bounded size are classes.  Ours.
     """
 
-    moves: int = 1
+    moves: Annotated[int, Bounds(high=1000)] = 1
     """The most steps, up or down, by which a copied ID is moved."""
     normalise: bool = True
     """Compare directions, and tokens as they are besides what is learned of them.  A plain product, trained among a

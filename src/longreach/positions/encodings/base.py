@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from longreach.config import Settings
 from longreach.errors import BadInput
 from longreach.positions.encodings.pairs import PairBias
 from longreach.registry import kind, name_of
@@ -162,7 +163,7 @@ def sum_over_levels(
 
 @kind("encoding")
 @dataclass(frozen=True, kw_only=True)
-class EncodingConfig:
+class EncodingConfig(Settings):
     """Base of the settings of an encoding: what a recipe names."""
 
     paper: ClassVar[str] = ""

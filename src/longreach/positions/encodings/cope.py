@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.config import Size
 from longreach.positions.encodings.base import ContentBias, Encoding, EncodingConfig, Shape
 from longreach.registry import register
 
@@ -23,7 +24,7 @@ class CopeConfig(EncodingConfig):
 
     paper = "Golovneva et al., 2024"
 
-    positions: int = 64
+    positions: Size = 64
     """The largest count; what is further away shares it."""
 
     def __post_init__(self) -> None:

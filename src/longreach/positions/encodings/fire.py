@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.config import Size
 from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
 from longreach.positions.encodings.pairs import Pair, PairBias, pairs_over_levels
 from longreach.registry import register
@@ -27,7 +28,7 @@ class FireConfig(EncodingConfig):
 
     paper = "Li et al., ICLR 2024"
 
-    hidden: int = 32
+    hidden: Size = 32
     """Hidden units of the net."""
     c: float = 0.1
     """Initial c."""

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.config import PositionId
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import Encoding, EncodingConfig, Shape
 from longreach.registry import register
@@ -18,7 +19,7 @@ class LearnedConfig(EncodingConfig):
 
     paper = "Gehring et al., ICML 2017"
 
-    max_id: int = 0
+    max_id: PositionId = 0
     """The last ID of the table; 0 takes the ID policy's max_id."""
 
     def __post_init__(self) -> None:

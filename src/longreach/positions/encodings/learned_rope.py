@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.config import PositionId
 from longreach.positions.encodings.base import Encoding, Rotation, Shape
 from longreach.positions.encodings.learned import Learned, LearnedConfig
 from longreach.positions.encodings.rope import RopeConfig
@@ -16,7 +17,7 @@ from longreach.registry import register
 class LearnedRopeConfig(RopeConfig):
     """Both at once: attention compares IDs by rotation, and states know which ID they have."""
 
-    max_id: int = 0
+    max_id: PositionId = 0
     """The last ID of the table; 0 takes the ID policy's max_id."""
 
     def build(self, shape: Shape) -> Encoding:

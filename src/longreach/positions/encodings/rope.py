@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from longreach.config import Bounds
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import Encoding, EncodingConfig, Rotation, Shape
 from longreach.positions.encodings.sinusoidal import geometric
@@ -22,7 +23,7 @@ class RopeConfig(EncodingConfig):
 
     paper = "Su et al., 2021"
 
-    base: float = 10_000.0
+    base: Annotated[float, Bounds(high=1e15)] = 10_000.0
     """Ratio of the longest wavelength to the shortest."""
     spectrum: Literal["geometric", "random"] = "geometric"
     """Frequencies from 1 down to 1/base, as published; or spread at random over (0, pi), the same for every model

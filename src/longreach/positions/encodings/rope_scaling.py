@@ -3,12 +3,13 @@
 import math
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from longreach.config import Bounds
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import ContentBias, Encoding, Rotation, Shape
 from longreach.positions.encodings.rope import Rope, RopeConfig, turn_further
@@ -32,11 +33,11 @@ class ScaledRopeConfig(RopeConfig):
 
     method: Method = "yarn"
     """linear, ntk, dynamic, yarn, longrope or llama3."""
-    factor: float = 8.0
+    factor: Annotated[float, Bounds(high=1e6)] = 8.0
     """How many times further than in training IDs go."""
     trained_to: int = 64
     """The largest ID of training."""
-    long_factors: list[float] = field(default_factory=list)
+    long_factors: list[Annotated[float, Bounds(1e-6, 1e6)]] = field(default_factory=list)
     """longrope: what the wavelength of each pair is multiplied by."""
 
     def __post_init__(self) -> None:

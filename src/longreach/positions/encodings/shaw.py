@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.config import Size
 from longreach.positions.encodings.base import ContentBias, Encoding, EncodingConfig, Shape
 from longreach.registry import register
 
@@ -23,7 +24,7 @@ class ShawConfig(EncodingConfig):
 
     paper = "Shaw et al., NAACL 2018"
 
-    max_distance: int = 64
+    max_distance: Size = 64
     """Distances beyond it share a vector."""
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.config import Size
 from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
 from longreach.positions.encodings.pairs import Pair, PairBias, adds_in_any_order, in_copies, pairs_over_levels
 from longreach.registry import register
@@ -23,7 +24,7 @@ class T5Config(EncodingConfig):
 
     paper = "Raffel et al., JMLR 2020"
 
-    buckets: int = 32
+    buckets: Size = 32
     """Number of buckets."""
     max_distance: int = 128
     """From this distance on all share the last bucket."""

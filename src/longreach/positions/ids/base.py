@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.config import PositionId, Settings
 from longreach.errors import BadInput
 from longreach.registry import kind, name_of
 from longreach.seeding import Draws
@@ -15,13 +16,13 @@ from longreach.tasks import Sample, Task
 
 @kind("ids")
 @dataclass(frozen=True, kw_only=True)
-class IdPolicy:
+class IdPolicy(Settings):
     """Base of all ID policies.  A subclass must give `assign`; `relabel` is the identity by default."""
 
     paper: ClassVar[str] = ""
     """Where it comes from; empty where it is ours."""
 
-    max_id: int = 0
+    max_id: PositionId = 0
     """The largest ID that training shows; 0 where training shows only what `assign` gives."""
 
     def __post_init__(self) -> None:

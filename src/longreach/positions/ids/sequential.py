@@ -1,12 +1,13 @@
 """IDs that count tokens: 0, 1, 2, ..., plain or from a random start."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.config import Bounds
 from longreach.errors import BadInput
 from longreach.positions.ids.base import IdPolicy, without_padding
 from longreach.registry import register
@@ -64,7 +65,7 @@ class Pose(_UpToMaxId):
 
     paper = "Zhu et al., ICLR 2024"
 
-    chunks: int = 2
+    chunks: Annotated[int, Bounds(high=1000)] = 2
     """Number of chunks."""
     first_chunk: Literal["any", "half"] = "any"
     """The first chunk has 1..n-1 of n tokens, or 1..(n+1)//2 as in the authors' code, which has two chunks."""
