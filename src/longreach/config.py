@@ -7,7 +7,7 @@ or the import path of a class of yours.  Every complaint is one line that says w
 import dataclasses
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,7 @@ except ImportError:  # a PyYAML that was built without libyaml
     from yaml import SafeLoader  # type: ignore[assignment]
 
 from longreach.errors import BadInput
+from longreach.imports import NotTrusted
 from longreach.registry import kind_of, lookup, name_of, nearest
 from longreach.spans import Lengths, Span
 
@@ -61,6 +62,8 @@ def build_part(base: type[T], values: object, where: str) -> T:
         raise BadInput(f"{where}: expected a name, or a mapping with a name, got {values!r}")
     try:
         chosen = lookup(kind_of(base) or "", values["name"])
+    except NotTrusted:
+        raise  # it says where the name stands
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
     if not issubclass(chosen, base):
@@ -81,6 +84,15 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     return value
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every string among the values of plain settings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from strings_in(item)
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Plain:
@@ -230,6 +242,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         for option in options:
             try:
                 return _convert(option, value, where)
+            except NotTrusted:
+                raise
             except BadInput:
                 continue
     elif origin is Literal:

@@ -3,7 +3,7 @@
 from longreach.evaluate.card import Card, make_card
 from longreach.evaluate.context import ContextLoss, Predict, Targets, choose_targets, loss_by_context
 from longreach.evaluate.documents import over_documents, resampled_documents
-from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, total_samples
+from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, resolve_axes, total_samples
 from longreach.evaluate.exact_match import FreeRun, Judged, judge_in_one_pass, run_free
 from longreach.evaluate.judging import Judge, judge
 from longreach.evaluate.next_token import next_tokens
@@ -52,6 +52,7 @@ __all__ = [
     "over_documents",
     "reach",
     "resampled_documents",
+    "resolve_axes",
     "run_free",
     "text_work",
     "to_csv",

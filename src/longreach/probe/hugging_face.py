@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from longreach.errors import BadInput
 from longreach.probe.fingerprint import fingerprint_of_model, fingerprint_of_text
 from longreach.probe.language_model import LanguageModel, check_hiding
 from longreach.probe.passage import Passage
-from longreach.text.hub import check_name
+from longreach.text.hub import check_name, refuse_code
 
 _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _OF_FILES = ("_name_or_path", "architectures", "transformers_version")
@@ -133,9 +134,17 @@ def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", m
     before = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-        model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=_PRECISIONS[precision], **options)
-    except (OSError, ValueError, ImportError, KeyError) as error:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options, trust_remote_code=False)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            where,
+            dtype=_PRECISIONS[precision],
+            **options,
+            trust_remote_code=False,
+            weights_only=True,  # nothing is unpickled but tensors
+            attn_implementation=None,  # config.json could name a kernel to download and run
+        )
+    except (OSError, ValueError, ImportError, KeyError, UnpicklingError) as error:
+        refuse_code(name, error)
         raise BadInput(f"cannot load {name} as a causal language model: {error}") from error
     finally:
         if before:

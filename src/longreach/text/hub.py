@@ -43,3 +43,9 @@ def check_name(name: str, what: str) -> None:
             if not left:
                 reason = str(error) or type(error).__name__
                 raise BadInput(f"{absent}, and {endpoint} cannot be reached: {reason}") from error
+
+
+def refuse_code(name: str, error: Exception) -> None:
+    """Raise a line of ours where a loader asks for `trust_remote_code`, which cannot be given."""
+    if "trust_remote_code" in str(error) or "Dataset scripts" in str(error):
+        raise BadInput(f"{name} can be loaded only by running code of its own, which longreach never does") from error

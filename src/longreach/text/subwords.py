@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from longreach.errors import BadInput
 from longreach.files import write_atomically
-from longreach.text.hub import check_name
+from longreach.text.hub import check_name, refuse_code
 from longreach.text.tokenizer import END, PAD, Tokenizer, utf8
 
 _FILE = "tokenizer.json"
@@ -114,8 +114,9 @@ def from_hugging_face(name: str) -> Subwords:
         raise BadInput("a Hugging Face tokenizer needs transformers: pip install 'longreach[hf]'") from error
     check_name(name, "tokenizer")
     try:
-        found: Any = AutoTokenizer.from_pretrained(name)
+        found: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
+        refuse_code(name, error)
         reason = str(error).strip().splitlines()[0]
         raise BadInput(f"cannot load the tokenizer {name!r}: {reason}") from error
     if not found.is_fast:
