@@ -16,7 +16,7 @@ from longreach.errors import BadInput
 from longreach.probe.fingerprint import fingerprint_of_model, fingerprint_of_text
 from longreach.probe.language_model import LanguageModel, check_hiding
 from longreach.probe.passage import Passage
-from longreach.text.hub import check_name, refuse_code
+from longreach.text.hub import check_name, quiet_loading, refuse_code
 
 _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _OF_FILES = ("_name_or_path", "architectures", "transformers_version")
@@ -130,23 +130,22 @@ def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", m
     else:
         where, options = name, {}
         check_name(name, "model")
-    bars = transformers.utils.logging
-    before = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options, trust_remote_code=False)
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            where,
-            dtype=_PRECISIONS[precision],
-            **options,
-            trust_remote_code=False,
-            weights_only=True,  # nothing is unpickled but tensors
-            attn_implementation=None,  # config.json could name a kernel to download and run
-        )
-    except (OSError, ValueError, ImportError, KeyError, UnpicklingError) as error:
+        with quiet_loading():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options, trust_remote_code=False)
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                where,
+                dtype=_PRECISIONS[precision],
+                **options,
+                trust_remote_code=False,
+                weights_only=True,  # nothing is unpickled but tensors
+                attn_implementation=None,  # config.json could name a kernel to download and run
+            )
+    except UnpicklingError as error:
+        raise BadInput(
+            f"cannot load {name}: its pickled weights hold more than tensors, which is never read"
+        ) from error
+    except (OSError, ValueError, ImportError, KeyError) as error:
         refuse_code(name, error)
         raise BadInput(f"cannot load {name} as a causal language model: {error}") from error
-    finally:
-        if before:
-            bars.enable_progress_bar()
     return HuggingFace(model.to(device), path.name if path.exists() else name, tokenizer, memory)

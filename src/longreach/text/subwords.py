@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from longreach.errors import BadInput
 from longreach.files import write_atomically
-from longreach.text.hub import check_name, refuse_code
+from longreach.text.hub import check_name, quiet_loading, refuse_code
 from longreach.text.tokenizer import END, PAD, Tokenizer, utf8
 
 _FILE = "tokenizer.json"
@@ -114,7 +114,8 @@ def from_hugging_face(name: str) -> Subwords:
         raise BadInput("a Hugging Face tokenizer needs transformers: pip install 'longreach[hf]'") from error
     check_name(name, "tokenizer")
     try:
-        found: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        with quiet_loading():
+            found: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         refuse_code(name, error)
         reason = str(error).strip().splitlines()[0]
