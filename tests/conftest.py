@@ -1,7 +1,10 @@
 """Shapes are checked at run time here, and only here: annotations such as Float[Tensor, "b t w"] execute."""
 
 import os
+import tempfile
 
+# runs with classes of their own are signed with a key, which must not be the one of whoever runs the tests
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()
 # some virtual machines announce AMX and then trap on it, which ends the process at the first bf16 product
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 

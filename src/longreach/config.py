@@ -10,7 +10,7 @@ import math
 import numbers
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -23,6 +23,7 @@ except ImportError:  # a PyYAML that was built without libyaml
     from yaml import SafeLoader  # type: ignore[assignment]
 
 from longreach.errors import BadInput
+from longreach.imports import NotTrusted
 from longreach.registry import kind_of, lookup, name_of, nearest
 from longreach.spans import LARGEST, Lengths, Span
 
@@ -169,6 +170,8 @@ def build_part(base: type[T], values: object, where: str) -> T:
         raise BadInput(f"{where}: expected a name, or a mapping with a name, got {_shown(values)}")
     try:
         chosen = lookup(kind_of(base) or "", values["name"])
+    except NotTrusted:
+        raise  # it says where the name stands
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
     if not issubclass(chosen, base):
@@ -189,6 +192,15 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     return value
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every string among the values of plain settings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from strings_in(item)
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Plain:
@@ -438,6 +450,8 @@ def _convert(hint: Any, value: Any, where: str, bounds: Bounds) -> Any:
         for option in options:
             try:
                 return _convert(option, value, where, bounds)
+            except NotTrusted:
+                raise
             except BadInput:
                 continue
     elif origin is Literal:

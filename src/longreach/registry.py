@@ -1,11 +1,11 @@
 """One table per kind of part: name -> class.  A miss suggests the nearest names."""
 
 import difflib
-import importlib
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from longreach.errors import BadInput
+from longreach.imports import NotTrusted, import_for
 
 T = TypeVar("T")
 
@@ -82,9 +82,10 @@ def nearest(word: str, options: Iterable[str]) -> str:
 
 
 def _import_class(kind: str, path: str) -> type:
-    module_name, _, class_name = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module_name), class_name)
+        found = getattr(import_for(path, kind), path.rpartition(".")[2])
+    except NotTrusted:
+        raise
     except Exception as error:  # whatever a module from outside does when it is imported
         raise BadInput(f"cannot import {kind} {path!r}: {error}") from error
     if not isinstance(found, type):

@@ -12,6 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from longreach.cli.console import out, say
+from longreach.cli.trust import add_trust
 from longreach.files import write_atomically
 from longreach.report.growth import Comparison, compare
 from longreach.report.tables import spread_out
@@ -38,11 +39,12 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--out", type=Path, help="a folder for the table and the picture")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_trust(parser)
     parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    found, unfinished = compare(args.paths, args.at, args.by)
+    found, unfinished = compare(args.paths, args.at, args.by, trust=args.trust)
     for line in unfinished:
         say.print(line, markup=False, highlight=False)
     without = sorted({comparison.attention for comparison in found if comparison.fixed_at is not None})

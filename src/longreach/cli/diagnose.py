@@ -12,6 +12,7 @@ from rich.text import Text
 from longreach.cli.console import out, say
 from longreach.cli.flags import task_settings
 from longreach.cli.progress import watch
+from longreach.cli.trust import add_trust
 from longreach.config import build_part
 from longreach.diagnose import Diagnosis, SchemeReport, Shape, diagnose_data, diagnose_model, diagnose_task, read_rows
 from longreach.diagnose.calibrate import FAR, Case, calibrate
@@ -44,6 +45,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--calibrate", type=int, metavar="N", help="instead: how often it is right on N planted tasks")
     parser.add_argument("--out", type=Path, help="a folder for diagnosis.json and a picture")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add_trust(parser)
     parser.set_defaults(verb=run, takes_settings=True)
 
 
@@ -124,7 +126,7 @@ def _diagnose(args: argparse.Namespace, settings: list[str]) -> Diagnosis:
         raise BadInput("--steps is for files: nothing is learnt from a task or a run")
     if (path / "config.yaml").is_file():
         _refuse(settings, "a run")
-        config, model = load_model(RunFolder(path), "cpu")
+        config, model = load_model(RunFolder(path), "cpu", args.trust)
         if span is not None:
             raise BadInput(f"--train is known of a run: {config.train.lengths}")
         target = _target(args.target, config.train.lengths)

@@ -8,6 +8,7 @@ from typing import Any
 from longreach.cli.console import out, say
 from longreach.cli.flags import evaluation_changes
 from longreach.cli.progress import watch
+from longreach.cli.trust import add_trust
 from longreach.config import Plain, build, read_value, to_plain
 from longreach.errors import BadInput
 from longreach.evaluate import EvalConfig, losses_to_json, make_card, to_csv, to_json
@@ -49,6 +50,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--out", type=Path, help="write the scores, of text the losses too, to this .json or .csv file")
     parser.add_argument("--json", action="store_true", help="print the same as JSON, and no progress")
+    add_trust(parser)
     parser.set_defaults(verb=run, takes_settings=True)
 
 
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if not folders:
         raise BadInput(f"{args.run} holds no run")
     as_csv = args.out is not None and args.out.suffix == ".csv"
-    if as_csv and len({folder.config().task.open_ended for folder in folders}) > 1:
+    if as_csv and len({folder.config(args.trust).task.open_ended for folder in folders}) > 1:
         raise BadInput("runs on text and others do not share columns: --out with a .json file takes both")
     results = []
     for folder in folders:
@@ -102,7 +104,7 @@ def _as_csv(results: list[Result]) -> str:
 
 
 def _evaluate(folder: RunFolder, args: argparse.Namespace, changes: Plain, device: str) -> Result:
-    config, model = load_model(folder, device)
+    config, model = load_model(folder, device, args.trust)
     asked = _asked(config.evaluate, args, changes)
     if asked.prompt_ids_only and config.ids.supplier(config.task) != "model":
         raise BadInput(f"--prompt-ids-only concerns predicted IDs, which ids {config.ids.name} does not use")

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from longreach.cli.console import out
+from longreach.cli.trust import add_trust
 from longreach.errors import BadInput
 from longreach.hf import to_huggingface
 from longreach.runs import RunFolder, load_model
@@ -22,6 +23,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("run", type=Path, help="a run folder")
     parser.add_argument("folder", type=Path, help="where to; must not exist, or be empty")
     parser.add_argument("--longest", type=int, default=2048, help="tokens that it says it was made for (default: 2048)")
+    add_trust(parser)
     parser.set_defaults(verb=run, takes_settings=False)
 
 
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput(f"--longest must be at least 1, got {args.longest}")
     if args.folder.exists() and (not args.folder.is_dir() or any(args.folder.iterdir())):
         raise BadInput(f"{args.folder} exists already")
-    config, model = load_model(folder)  # says so where there is no run
+    config, model = load_model(folder, trust=args.trust)  # says so where there is no run
     if not folder.finished:
         raise BadInput(f"{folder.path} is not finished: resume it first")
     if config.ids.supplier(config.task) != "count":

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from longreach.cli.console import out
 from longreach.cli.prompt import check_sample, expect_generation, typed_prompt
+from longreach.cli.trust import add_trust
 from longreach.errors import BadInput
 from longreach.evaluate.attention_figure import draw
 from longreach.evaluate.look_inside import Detail, Inside, Step, Truth, detail, look_inside
@@ -36,13 +37,14 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--out", type=Path, help="draw the attention of all heads into this .png file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_trust(parser)
     parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     _check(args)
     device = choose_device(args.device)
-    config, model = load_model(RunFolder(args.run), device)
+    config, model = load_model(RunFolder(args.run), device, args.trust)
     task, policy = config.task, config.ids
     draws = stream(args.seed or 0, "inspect", torch.arange(1))
     if args.prompt is None:

@@ -9,6 +9,7 @@ from importlib import import_module
 from longreach.cli.console import say
 from longreach.cli.dotted import take_settings
 from longreach.errors import BadInput, RunFailed, lacks_memory
+from longreach.imports import allow_working_folder, own_the_process
 from longreach.interrupts import catch_interrupts, stop_seconds
 from longreach.registry import nearest
 from longreach.version import __version__
@@ -96,7 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_verb(arguments: Sequence[str] | None) -> int:
     """Every expected failure is one line on stderr, and so is every mistake in a file."""
-    sys.path.insert(0, os.getcwd())  # so that `my_task.MyTask` beside a recipe can be named in it
+    if arguments is None:
+        own_the_process()
+    allow_working_folder()  # so that `my_task.MyTask` beside a recipe can be named in it
     plain, settings = take_settings(sys.argv[1:] if arguments is None else arguments)
     every = parser(only=plain[0] if plain else "")
     args, rest = every.parse_known_args(plain)

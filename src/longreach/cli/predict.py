@@ -8,6 +8,7 @@ import torch
 
 from longreach.cli.console import out
 from longreach.cli.prompt import expect_generation, typed_prompt
+from longreach.cli.trust import add_trust
 from longreach.config import build
 from longreach.decode import Sampling, answers, generate
 from longreach.errors import BadInput
@@ -28,12 +29,13 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--prompt-ids-only", action="store_true", help="predicted IDs: only those the prompt has")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_trust(parser)
     parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     device = choose_device(args.device)
-    config, model = load_model(RunFolder(args.run), device)
+    config, model = load_model(RunFolder(args.run), device, args.trust)
     task = config.task
     sample = typed_prompt(config, model, args.prompt, args.max_tokens)
     tokens = sample.tokens[0, : int(sample.prompt_tokens[0])].tolist()

@@ -10,6 +10,7 @@ from longreach.cli.console import say
 from longreach.cli.probe_reading import open_model, open_texts
 from longreach.cli.probe_tables import print_calibration, print_shown, print_summary, summary
 from longreach.cli.progress import watch
+from longreach.cli.trust import add_trust
 from longreach.config import build
 from longreach.errors import BadInput
 from longreach.probe import LanguageModel, MaskKind, Method, Passage, ProbeConfig, Probed, calibrate, probe, total_steps
@@ -59,6 +60,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         help="instead of a text: samples of the run's own task, where it is known what answers depend on (default: 16)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, and no progress")
+    add_trust(parser)
     parser.set_defaults(verb=run, takes_settings=False)
 
 
@@ -67,7 +69,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     config = build(ProbeConfig, {name: getattr(args, name) for name in names if getattr(args, name) is not None})
     _check(args)
     which, number = _targets(args.targets or ["all"])
-    opened = open_model(args.model, args.device, args.precision, args.memory)
+    opened = open_model(args.model, args.device, args.precision, args.memory, args.trust)
     if args.calibrate is not None:
         return _calibrate(opened.model, *opened.task(), config, args)
     found = []

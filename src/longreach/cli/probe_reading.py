@@ -87,14 +87,14 @@ class Opened:
         return Passage(title, torch.tensor(tokens), tuple(pieces), text_fingerprint=fingerprint_of_text(text))
 
 
-def open_model(name: str, device: str, precision: str, memory: float) -> Opened:
+def open_model(name: str, device: str, precision: str, memory: float, trust: bool = False) -> Opened:
     device, room = choose_device(device), int(memory * 2**30)
     if not (Path(name) / "config.yaml").is_file():
         check_weights(name, device)
         return Opened(load_hugging_face(name, device, precision, room))
     if precision != "fp32":
         raise BadInput(f"{name} is a run folder, which is probed in fp32: leave out --precision")
-    config, model = load_model(RunFolder(Path(name)), device)
+    config, model = load_model(RunFolder(Path(name)), device, trust)
     length = legal_lengths(config.task, config.train.lengths)[-1]
     some = config.task.sample(torch.tensor([length]), stream(0, "probe", torch.arange(1)), length)
     ids = config.ids.assign(config.task, some)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from longreach.cli.columns import print_columns
 from longreach.cli.console import out, say
+from longreach.cli.trust import add_trust
 from longreach.errors import BadInput
 from longreach.files import write_atomically
 from longreach.text import SPLITS, Corpus
@@ -36,6 +37,7 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "--out", type=Path, required=True, help="folder for sparsity.json, tokens.safetensors, a figure"
     )
     parser.add_argument("--json", action="store_true", help="print JSON, and no progress")
+    add_trust(parser)
     parser.set_defaults(verb=run, takes_settings=False)
 
 
@@ -71,7 +73,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput(
             f"all tokens fall into one document, so nothing can be said of others: raise --samples {args.samples}"
         )
-    opened = open_model(args.model, device, args.precision, args.memory)
+    opened = open_model(args.model, device, args.precision, args.memory, args.trust)
     model = opened.model
     opened.check_reads(corpus, contexts[-1] + BLOCK)
     sizes = {"lengths": contexts, "samples": len(targets.documents), "batch_tokens": args.batch_tokens}

@@ -13,7 +13,7 @@ from longreach.evaluate.cost import (
     seconds_of_generation,
 )
 from longreach.evaluate.documents import over_documents, resampled_documents
-from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, total_samples
+from longreach.evaluate.evaluate import TENTHS, EvalConfig, cells, evaluate, resolve_axes, total_samples
 from longreach.evaluate.exact_match import FreeRun, Judged, judge_in_one_pass, run_free
 from longreach.evaluate.judging import Judge, judge
 from longreach.evaluate.next_token import next_tokens
@@ -69,6 +69,7 @@ __all__ = [
     "over_documents",
     "reach",
     "resampled_documents",
+    "resolve_axes",
     "run_free",
     "seconds_of_generation",
     "text_work",

@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from longreach.config import LARGEST_ID, Bounds, Seed, Settings, build_part, merge, to_plain
+from longreach.config import LARGEST_ID, Bounds, Seed, Settings, build_part, merge, strings_in, to_plain
 from longreach.errors import BadInput
 from longreach.evaluate.controls import Control, spoil
 from longreach.evaluate.exact_match import NEAR_TIE, run_free
 from longreach.evaluate.judging import Judge
 from longreach.evaluate.scores import Score
+from longreach.imports import NotTrusted
 from longreach.model import RESERVED, Model
 from longreach.positions.encodings import EncodingConfig
 from longreach.positions.ids import IdPolicy
@@ -96,6 +97,19 @@ class Cell:
     task: Task
     length: int
     overrides: dict[str, str]
+
+
+def resolve_axes(task: Task, config: EvalConfig) -> None:
+    """Import the classes that the axes name, under the caller's rules of where from; `cells` finds other mistakes."""
+    if not any("." in value for value in strings_in(config.axes)):
+        return
+    for values in itertools.product(*config.axes.values()):
+        try:
+            build_part(Task, merge(to_plain(task), dict(zip(config.axes, values, strict=True))), "task")
+        except NotTrusted:
+            raise
+        except BadInput:
+            continue
 
 
 def cells(task: Task, config: EvalConfig) -> tuple[list[Cell], list[str]]:

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from longreach.files import one_line
 from longreach.probe.fingerprint import fingerprint_of_model, fingerprint_of_text
 from longreach.probe.language_model import LanguageModel, check_hiding
 from longreach.probe.passage import Passage
-from longreach.text.hub import check_name
+from longreach.text.hub import check_name, quiet_loading, refuse_code
 
 _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _OF_FILES = ("_name_or_path", "architectures", "transformers_version")
@@ -130,21 +131,20 @@ def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", m
     else:
         where, options = name, {}
         check_name(name, "model")
-    bars = transformers.utils.logging
-    before, verbosity = bars.is_progress_bar_enabled(), bars.get_verbosity()
-    bars.disable_progress_bar()
-    bars.set_verbosity_error()  # a weight that is missing is refused below, in one line
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
-        model, found = transformers.AutoModelForCausalLM.from_pretrained(
-            where, dtype=_PRECISIONS[precision], output_loading_info=True, **options
-        )
+        with quiet_loading():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options, trust_remote_code=False)
+            model, found = transformers.AutoModelForCausalLM.from_pretrained(
+                where,
+                dtype=_PRECISIONS[precision],
+                **options,
+                output_loading_info=True,
+                trust_remote_code=False,
+                weights_only=True,  # nothing is unpickled but tensors
+                attn_implementation=None,  # config.json could name a kernel to download and run
+            )
     except Exception as error:
         raise _refusal(name, error) from error
-    finally:
-        bars.set_verbosity(verbosity)
-        if before:
-            bars.enable_progress_bar()
     for key in (*found["missing_keys"], *found["mismatched_keys"]):
         raise BadInput(f"cannot load {name} as a causal language model: its files lack the weight {key}")
     try:
@@ -157,4 +157,7 @@ def _refusal(name: str, error: Exception) -> Exception:
     """Return BadInput for an error of the package, which raises errors of every kind for a damaged folder."""
     if isinstance(error, BadInput) or lacks_memory(error):
         return error
+    if isinstance(error, UnpicklingError):
+        return BadInput(f"cannot load {name}: its pickled weights hold more than tensors, which is never read")
+    refuse_code(name, error)
     return BadInput(f"cannot load {name} as a causal language model: {one_line(error)}")

@@ -106,23 +106,26 @@ class Comparison:
 
 
 def compare(
-    paths: Sequence[Path], at: int | None = None, by: By = "error", samples: int = 2000
+    paths: Sequence[Path], at: int | None = None, by: By = "error", samples: int = 2000, trust: bool = False
 ) -> tuple[list[Comparison], list[str]]:
-    """All finished runs below the paths, and a line for each that is not finished."""
+    """Compare all finished runs below the paths, and return a line for each that is not finished.
+
+    See `RunFolder.config` for `trust`.
+    """
     if at is not None and by == "loss":
         raise BadInput(f"the loss is that of training: a tested length has no say in it, got {at}")
     results, unfinished = load_results(paths)
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault((result.folder.path / "config.yaml").read_text(), []).append(result)
-    found = [_compare(group, at, by, samples) for group in groups.values()]
+    found = [_compare(group, at, by, samples, trust) for group in groups.values()]
     order = list(BACKGROUNDS)
     return sorted(found, key=lambda c: (c.rho, order.index(c.attention), c.k)), unfinished
 
 
-def _compare(results: list[Result], at: int | None, by: By, samples: int) -> Comparison:
+def _compare(results: list[Result], at: int | None, by: By, samples: int, trust: bool) -> Comparison:
     first = results[0]
-    attention, heads = _heads(first)
+    attention, heads = _heads(first, trust)
     by_seed = [_scores(result) for result in results]
     lengths = sorted(by_seed[0])
     has_margin = heads.background != "none"
@@ -187,9 +190,9 @@ def _mean(of_seeds: list[Predicted]) -> Predicted:
     return Predicted(*(sum(column) / len(of_seeds) for column in zip(*of_seeds, strict=True)))
 
 
-def _heads(result: Result) -> tuple[str, SignalHeads]:
+def _heads(result: Result, trust: bool) -> tuple[str, SignalHeads]:
     """The name of a run's attention, and the heads to set it against."""
-    config = result.folder.config()
+    config = result.folder.config(trust)
     attention = getattr(config.model, "attention", None)
     name = "none" if attention is None else name_of(type(attention))
     try:

@@ -1,7 +1,7 @@
 """One run from start to end: check, train, test, save."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -103,10 +103,11 @@ def execute_together(
             if folder.finished:
                 observer.say(f"{folder.path} is finished already")
                 continue
-            folder.note_resume(info)
+            folder.note_resume(_signed(info, config, folder, observer.say))
         else:
             check(config)
-            folder.create(config, replace(info, corpus=corpus_of(config.task)))
+            signed = _signed(info, config, folder, observer.say)
+            folder.create(config, replace(signed, corpus=corpus_of(config.task)))
         journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)
         model = new_model(config, info.seed, device)
         todo.append(Run(config, folder, info.seed, model, journal, Trackers(track, config, folder, info)))
@@ -144,6 +145,17 @@ def execute_together(
     return True
 
 
+def _signed(info: RunInfo, config: RunConfig, folder: RunFolder, say: Callable[[str], None]) -> RunInfo:
+    """Return the record with the places of classes from outside, unless a sweep signed them where it was started."""
+    if info.signature:
+        return info
+    try:
+        return replace(info, **folder.sign_places(config))
+    except OSError as error:
+        say(f"cannot keep {error.filename} ({error.strerror}): other commands on {folder.path} will need --trust")
+        return info
+
+
 def _interrupted(runs: list[Run]) -> bool:
     for run in runs:
         run.journal.note("interrupted")
@@ -152,8 +164,10 @@ def _interrupted(runs: list[Run]) -> bool:
 
 def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
     """A run goes on only as it was started, and on the same text."""
-    stored, asked = to_plain(folder.config()), to_plain(config)
-    for path, (old, new) in _differences(stored, asked).items():
+    asked = to_plain(config)
+    named = {path: pair for path, pair in _differences(folder.settings(), asked).items() if path.endswith(".name")}
+    # other classes are refused before they are imported
+    for path, (old, new) in (named or _differences(to_plain(folder.config()), asked)).items():
         raise BadInput(f"{folder.path} was started with {path}={old}, now asked for {new}: choose another --out")
     refuse_other_corpus(folder, config.task)
 

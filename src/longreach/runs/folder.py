@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from longreach.config import build, dump_yaml, read_yaml, to_plain
+from longreach.config import Plain, build, dump_yaml, read_yaml, to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import (
     Card,
@@ -32,10 +32,13 @@ from longreach.evaluate import (
     from_json,
     losses_from_json,
     losses_to_json,
+    resolve_axes,
     to_csv,
     to_json,
 )
 from longreach.files import append_line, naming_damage, parse_json, read_json, write_atomically
+from longreach.imports import RunOrigin, names_of_run
+from longreach.runs.origin import is_signed, places_of_classes, sign
 from longreach.runs.recipe import RunConfig
 from longreach.version import PACKAGE, __version__
 
@@ -62,6 +65,10 @@ class RunInfo:
     """Device, versions, commit and ranks of later starts, where they differ from the first."""
     corpus: str = ""
     """Fingerprint of the text that it was trained on; empty for other tasks, and in runs that did not note it."""
+    places: dict[str, str] = field(default_factory=dict)
+    """By class that belongs to no installed package: the folder it was imported from."""
+    signature: str = ""
+    """Of config.yaml and these places, by the user who started the run."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +90,49 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             # the config comes last: a folder that has one is complete
             self._write_json("run.json", asdict(info))
-            write_atomically(self.path / "config.yaml", dump_yaml(to_plain(config)).encode())
+            write_atomically(self.path / "config.yaml", _content(config))
         except OSError as error:
             raise RunFailed(f"cannot write to {self.path}: {error.strerror}") from error
 
-    def config(self) -> RunConfig:
+    def settings(self) -> Plain:
+        """Read config.yaml without importing the classes that it names."""
         path = self.path / "config.yaml"
         if not path.is_file():
             raise BadInput(f"{self.path} is not a run folder: it has no config.yaml")
-        return build(RunConfig, read_yaml(path))
+        return read_yaml(path)
+
+    def config(self, trust: bool = False) -> RunConfig:
+        """Build the configuration.
+
+        The classes that it names must be loaded, installed, or lie where this user started the run.  With `trust`
+        they may lie anywhere on the path, the working folder included.
+        """
+        settings = self.settings()
+        if trust:
+            return build(RunConfig, settings)
+        with names_of_run(RunOrigin(self.path, self._signed_places)):
+            config = build(RunConfig, settings)
+            resolve_axes(config.task, config.evaluate)
+        return config
+
+    def sign_places(self, config: RunConfig) -> dict[str, Any]:
+        """Return `places` and `signature` for the record of a run that this user starts; empty if all is installed.
+
+        OSError if the user's key can neither be read nor written.
+        """
+        places = places_of_classes(to_plain(config), self.path)
+        if not places:
+            return {}
+        path = self.path / "config.yaml"
+        return {"places": places, "signature": sign(path.read_bytes() if path.exists() else _content(config), places)}
+
+    def _signed_places(self) -> dict[str, str]:
+        """Return the places of classes if this user signed them, else none."""
+        try:
+            info = self.info()
+        except BadInput:
+            return {}  # a record that cannot be read vouches for nothing
+        return info.places if is_signed((self.path / "config.yaml").read_bytes(), info.places, info.signature) else {}
 
     def info(self) -> RunInfo:
         return read_json(self.path / "run.json", lambda content: build(RunInfo, content))
@@ -101,8 +142,11 @@ class RunFolder:
         first = self.info()
         facts = {"device": now.device, "versions": now.versions, "commit": now.commit, "ranks": now.ranks}
         known = [{name: getattr(first, name) for name in facts}, *first.resumed]
-        if facts not in known:
-            self._write_json("run.json", asdict(replace(first, resumed=[*first.resumed, facts])))
+        noted = first if facts in known else replace(first, resumed=[*first.resumed, facts])
+        if now.signature:
+            noted = replace(noted, places=now.places, signature=now.signature)
+        if noted != first:
+            self._write_json("run.json", asdict(noted))
 
     def log(self, step: int, values: dict[str, float]) -> None:
         append_line(self.path / "metrics.jsonl", json.dumps({"step": step, **values}))
@@ -148,6 +192,10 @@ class RunFolder:
 
     def _write_json(self, name: str, content: object) -> None:
         write_atomically(self.path / name, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def _content(config: RunConfig) -> bytes:
+    return dump_yaml(to_plain(config)).encode()
 
 
 def _line_of_metrics(line: bytes) -> dict[str, Any]:

@@ -104,9 +104,9 @@ def run_test(
     return result.scores, result
 
 
-def load_model(folder: RunFolder, device: str = "cpu") -> tuple[RunConfig, Model]:
-    """A trained model and the configuration it was trained under."""
-    config = folder.config()
+def load_model(folder: RunFolder, device: str = "cpu", trust: bool = False) -> tuple[RunConfig, Model]:
+    """Return a trained model and the configuration it was trained under; see `RunFolder.config` for `trust`."""
+    config = folder.config(trust)
     refuse_other_corpus(folder, config.task)
     model = new_model(config, seed=0, device=device)
     load_checkpoint(_selected(folder, config), model)

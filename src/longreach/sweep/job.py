@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -88,6 +89,9 @@ def _work(order: Order, should_stop: Callable[[], bool]) -> int:
         runs = list(zip(order.variants, order.seeds, strict=True))
         stack = ["/".join(filter(None, (variant, f"seed-{seed}"))) for variant, seed in runs] if len(runs) > 1 else []
         infos = [gather_info(order.recipe, order.title, variant, seed, device, stack) for variant, seed in runs]
+        infos = [
+            replace(info, **origin) for info, origin in zip(infos, order.origins or [{}] * len(infos), strict=True)
+        ]
         observer = recorder.observer(should_stop, saved)
         if not execute_together(configs, folders, infos, device, True, observer):
             print("stopped; everything is saved", flush=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longreach.config import to_plain
+from longreach.runs import RunConfig, RunFolder
 from longreach.sweep.plan import Job
 
 
@@ -23,6 +24,8 @@ class Order:
     device: str = "cpu"
     urls: list[str] = field(default_factory=list)
     """In shared storage: the folders are then scratch, and each machine has its own."""
+    origins: list[dict[str, Any]] = field(default_factory=list)
+    """`places` and `signature` of each run's record, signed by the user who started the sweep."""
 
     @property
     def stored(self) -> list[tuple[str, str]]:
@@ -51,4 +54,12 @@ def make_order(job: Job, out: Path, threads: int) -> Order:
         seeds=[run.seed for run in job.runs],
         folders=[str(folder.path) for folder in job.folders(out.resolve())],
         threads=threads,
+        origins=[_origin(run.variation.config, run.folder(out)) for run in job.runs],
     )
+
+
+def _origin(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
+    try:
+        return folder.sign_places(config)
+    except OSError:
+        return {}  # the job tries again, and its log says what is wrong

@@ -47,7 +47,8 @@ class JobProcess:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **(environment or {})},
+                # no file in the working folder stands in for a module, here and in processes that the job starts
+                env={**os.environ, **(environment or {}), "PYTHONSAFEPATH": "1"},
                 cwd=folder if folder and Path(folder).is_dir() else None,
                 start_new_session=True,  # a Ctrl-C is meant for the sweep, which then asks its jobs to stop
             )

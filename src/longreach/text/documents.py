@@ -6,12 +6,14 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from inspect import signature
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longreach.errors import BadInput, RunFailed
 from longreach.text.fetch import fetched_texts
+from longreach.text.hub import refuse_code
 from longreach.text.tokenizer import utf8
 
 LARGEST = 1 << 28
@@ -184,9 +186,12 @@ def _hugging_face(name: str, field: str) -> Iterator[Piece]:
     except ImportError as error:
         raise BadInput(f"{name} needs the datasets package: pip install 'longreach[datasets]'") from error
     dataset, _, configuration = name.removeprefix("hf:").partition(":")
+    # from release 4 on, datasets runs no scripts and has no such parameter
+    safe = {"trust_remote_code": False} if "trust_remote_code" in signature(load_dataset).parameters else {}
     try:
-        rows = load_dataset(dataset, configuration or None, split="train", streaming=True)
-    except (OSError, ValueError) as error:  # not found, no network, no such configuration
+        rows = load_dataset(dataset, configuration or None, split="train", streaming=True, **safe)
+    except (OSError, ValueError, RuntimeError) as error:  # not found, no network, no such configuration
+        refuse_code(name, error)
         raise BadInput(f"cannot open {name}: {str(error).strip().splitlines()[0]}") from error
     number = 0
     try:

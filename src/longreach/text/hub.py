@@ -4,6 +4,8 @@ Their loaders try again for most of a minute, file by file, before they tell tha
 """
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +45,24 @@ def check_name(name: str, what: str) -> None:
             if not left:
                 reason = str(error) or type(error).__name__
                 raise BadInput(f"{absent}, and {endpoint} cannot be reached: {reason}") from error
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Turn off the bars and warnings of transformers: what cannot be loaded is refused in one line of ours."""
+    log: Any = importlib.import_module("transformers").utils.logging
+    bars, verbosity = log.is_progress_bar_enabled(), log.get_verbosity()
+    log.disable_progress_bar()
+    log.set_verbosity_error()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()
+
+
+def refuse_code(name: str, error: Exception) -> None:
+    """Raise a line of ours where a loader asks for `trust_remote_code`, which cannot be given."""
+    if "trust_remote_code" in str(error) or "Dataset scripts" in str(error):
+        raise BadInput(f"{name} can be loaded only by running code of its own, which longreach never does") from error

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from longreach.errors import BadInput
 from longreach.files import one_line, write_atomically
-from longreach.text.hub import check_name
+from longreach.text.hub import check_name, quiet_loading, refuse_code
 from longreach.text.tokenizer import END, PAD, Tokenizer, utf8
 
 _FILE = "tokenizer.json"
@@ -114,8 +114,10 @@ def from_hugging_face(name: str) -> Subwords:
         raise BadInput("a Hugging Face tokenizer needs transformers: pip install 'longreach[hf]'") from error
     check_name(name, "tokenizer")
     try:
-        found: Any = AutoTokenizer.from_pretrained(name)
+        with quiet_loading():
+            found: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the package raises errors of every kind for a damaged folder
+        refuse_code(name, error)
         raise BadInput(f"cannot load the tokenizer {name!r}: {one_line(error)}") from error
     if not found.is_fast:
         raise BadInput(f"tokenizer {name!r} has no {_FILE}, which is needed")

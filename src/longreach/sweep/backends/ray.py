@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import time
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,10 @@ class RayBackend(Backend):
         if address and address != "auto":
             _refuse_dead_address(address)
         try:
-            # "local" starts a cluster that ends with us; Ray would otherwise look for one by itself
-            ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", configure_logging=True)
+            # "local" starts a cluster that ends with us; Ray would otherwise look for one by itself.  It puts the
+            # working folder of this moment first on the path of every worker, where a file could stand in for a module
+            with chdir(os.sep):
+                ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", configure_logging=True)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise RunFailed(f"no Ray at {address or 'this machine'}: {str(error).splitlines()[0]}") from error
         there = ray.cluster_resources()
