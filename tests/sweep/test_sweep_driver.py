@@ -7,8 +7,8 @@ import pytest
 from sweeping import TINY, write
 
 from longreach.errors import BadInput
+from longreach.runs import LOCK, hold, is_locked
 from longreach.sweep import Backend, Watcher, drive, make_plan, read_states, sole_driver
-from longreach.sweep.lock import LOCK, is_locked, try_lock
 from longreach.sweep.process import Outcome
 from longreach.sweep.state import read_attempts
 
@@ -151,8 +151,7 @@ def test_a_second_driver_is_refused(tmp_path):
 def test_a_run_is_running_while_a_process_holds_its_folder(plan, tmp_path):
     folder = plan.runs[1].folder(tmp_path / "out").path
     assert not is_locked(folder / LOCK)
-    with try_lock(folder / LOCK) as held:
-        assert held
+    with hold(folder / LOCK):
         assert states(plan, tmp_path / "out")["seed-1"] == "running"
     assert states(plan, tmp_path / "out")["seed-1"] == "waiting"
 

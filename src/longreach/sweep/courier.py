@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from longreach.files import write_atomically
-from longreach.sweep.lock import LOCK
+from longreach.runs import HOLDER, LOCK
 from longreach.sweep.storage import Storage
 
 SIGN = ".working.json"
@@ -128,5 +128,5 @@ def copying_order(path: str) -> int:
 def _empty(folder: Path) -> None:
     """The lock is held, and whoever started the job reads the log."""
     for path in folder.iterdir():
-        if path.name not in (LOCK, LOG):
+        if path.name not in (LOCK, HOLDER, LOG):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

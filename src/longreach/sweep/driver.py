@@ -1,16 +1,13 @@
 """Run what is left of a sweep: start, watch, try again, and say in the end what failed."""
 
-import os
-import socket
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from longreach.errors import BadInput
+from longreach.runs import hold
 from longreach.sweep.backends import Backend
-from longreach.sweep.lock import try_lock
 from longreach.sweep.mirror import Mirror
 from longreach.sweep.order import make_order
 from longreach.sweep.plan import Job, Plan
@@ -31,15 +28,9 @@ class Watcher:
     should_stop: Callable[[], bool] = lambda: False
 
 
-@contextmanager
-def sole_driver(out: Path, name: str = "") -> Iterator[None]:
-    """Refuse to drive a sweep that is driven already; the name is told where the folder only stands for it."""
-    path = out / ".sweep.lock"
-    with try_lock(path) as held:
-        if not held:
-            raise BadInput(f"{name or out} is being worked on by {path.read_text().strip() or 'another process'}")
-        path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
-        yield
+def sole_driver(out: Path, name: str = "") -> AbstractContextManager[None]:
+    """Refuse to drive a sweep that another process drives; `name` replaces the folder's path in the message."""
+    return hold(out / ".sweep.lock", name)
 
 
 def drive(

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from longreach.files import write_atomically
-from longreach.runs import RunFolder
+from longreach.runs import LOCK, RunFolder, is_locked
 from longreach.sweep.courier import shows_life
-from longreach.sweep.lock import LOCK, is_locked
 from longreach.sweep.plan import Job, Plan, PlannedRun
 from longreach.sweep.progress import Progress, read_progress
 from longreach.train import list_checkpoints
