@@ -1,11 +1,16 @@
 """Files that are whole or not there."""
 
+import json
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 from longreach.errors import RunFailed
+
+T = TypeVar("T")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -22,6 +27,19 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_note(path: Path, make: Callable[[Any], T]) -> T | None:
+    """Return what `make` builds from a small JSON file, or None if there is no such file.
+
+    Raises `ValueError` with the path if the file is damaged.  `make` raises `ValueError`, `TypeError` or `KeyError`.
+    """
+    try:
+        return make(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def remove_leftovers(folder: Path) -> None:

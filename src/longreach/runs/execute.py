@@ -13,7 +13,7 @@ from longreach.errors import BadInput, RunFailed
 from longreach.files import remove_leftovers
 from longreach.ranks import ALONE, Ranks, processes
 from longreach.runs.check import check
-from longreach.runs.corpus import corpus_of, refuse_other_corpus
+from longreach.runs.corpus import corpus_of, refuse_other_corpus, verify_corpus
 from longreach.runs.failures import naming_lack_of_memory
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.follow import FINISHED, follow
@@ -90,6 +90,8 @@ def execute_together(
         if not (resume and folder.begun):
             check(config)
             folder.refuse_existing()  # before the lock makes a folder or touches a foreign one
+        if not folder.finished:
+            verify_corpus(config.task)
     with ExitStack() as locks:
         for folder in folders:
             if not folder.finished:

@@ -41,7 +41,8 @@ from longreach.version import PACKAGE, __version__
 
 T = TypeVar("T")
 
-_BEFORE_THE_START = ("run.json", "log.txt", "progress.json", "attempts.json")
+_NOTES = ("progress.json", "attempts.json")
+_BEFORE_THE_START = ("run.json", "log.txt", *_NOTES, *(f"{name}.damaged" for name in _NOTES))
 """What a start that came to nothing, or a sweep, may have left in a folder: nothing is lost by starting there."""
 
 

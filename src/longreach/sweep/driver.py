@@ -12,7 +12,7 @@ from longreach.sweep.mirror import Mirror
 from longreach.sweep.order import make_order
 from longreach.sweep.plan import Job, Plan
 from longreach.sweep.process import Outcome
-from longreach.sweep.state import forget_failures, given_up, note_failure, read_attempts
+from longreach.sweep.state import forget_failures, given_up, note_failure, read_attempts, set_aside_damaged
 
 _SECONDS = 1.0
 """Between two looks at the table."""
@@ -41,11 +41,18 @@ def drive(
     retry_failed: bool = False,
     mirror: Mirror | None = None,
 ) -> bool:
-    """Until every run is finished or has failed too often; False if interrupted, with everything saved.
+    """Run jobs until every run is finished or has failed too often; return False if interrupted, with everything saved.
 
-    With a mirror, which `out` is then the folder of, runs lie in shared storage.
+    With a mirror, which `out` is then the folder of, runs lie in shared storage.  Raises `BackendLost` if the backend
+    is gone; the runs that it had are not charged with a failure.
     """
     jobs = [job for job in plan.jobs if not job.finished(out)]
+    for run in (run for job in jobs for run in job.runs):
+        if lines := set_aside_damaged(run.folder(out)):
+            for line in lines:
+                watcher.say(f"{run.name}: {line}")
+            if mirror is not None:
+                mirror.take_aside(run.name)
     if retry_failed:
         for job in jobs:
             for folder in job.folders(out):
