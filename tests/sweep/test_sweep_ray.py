@@ -134,10 +134,11 @@ def test_results_in_storage(cluster, node, tmp_path, undisturbed, monkeypatch):
 @pytest.mark.slow
 def test_losing_the_raylet_charges_no_run_and_the_same_command_goes_on(tmp_path, undisturbed):
     """More runs than places: some wait when the raylet of the sweep's own cluster is killed."""
-    content = {**LONG, "seeds": 3, "resources": {"cpus": max(1, os.cpu_count() // 2)}}
-    file, out = write(tmp_path / "long.yaml", content), tmp_path / "out"
+    train, resources = {**LONG["train"], "steps": 300}, {"cpus": os.cpu_count()}
+    content = {**LONG, "seeds": 2, "train": train, "resources": resources}
+    file, out = write(tmp_path / "lost.yaml", content), tmp_path / "out"
     driver = start(file, out, "--backend", "ray")
-    first = out / "long" / "seed-0"
+    first = out / "lost" / "seed-0"
     wait_for_a_checkpoint(first)
     job = process_of(first)
     raylet = parent_of(parent_of(job))
