@@ -2,8 +2,9 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,31 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of `write_atomically` that processes of this machine left when they were killed.
+
+    Call it before this process writes into the folder: files with its own number stem from an earlier process.
+    """
+    for path in folder.glob(".*.part"):
+        found = re.fullmatch(r"\..+\.(\d+)\.part", path.name)
+        if found and not _is_another_process(int(found[1])):
+            with suppress(PermissionError):  # Windows, which does not tell living processes, keeps open files
+                path.unlink(missing_ok=True)
+
+
+def _is_another_process(number: int) -> bool:
+    """Return whether a process other than this one has the number; always False on Windows."""
+    if os.name == "nt" or number == os.getpid():
+        return False
+    try:
+        os.kill(number, 0)
+    except PermissionError:  # it belongs to another user
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
 
 
 def append_line(path: Path, line: str) -> None:
@@ -57,6 +83,11 @@ def read_json(path: Path, make: Callable[[Any], T]) -> T:
     """Return what `make` makes of a JSON file; raise BadInput that names the file if either fails."""
     with naming_damage(path):
         return make(parse_json(path.read_bytes()))
+
+
+def read_note(path: Path, make: Callable[[Any], T]) -> T | None:
+    """Return what `make` makes of a JSON file, or None if there is no file; raise BadInput if it is damaged."""
+    return read_json(path, make) if path.exists() else None
 
 
 def parse_json(content: bytes) -> Any:

@@ -7,8 +7,8 @@ import pytest
 from sweeping import TINY, write
 
 from longreach.errors import BadInput
-from longreach.sweep import Backend, Watcher, drive, make_plan, read_states, sole_driver
-from longreach.sweep.lock import LOCK, is_locked, try_lock
+from longreach.runs import LOCK, hold, is_locked
+from longreach.sweep import Backend, BackendLost, Watcher, drive, make_plan, read_states, sole_driver
 from longreach.sweep.process import Outcome
 from longreach.sweep.state import read_attempts
 
@@ -140,6 +140,43 @@ def test_being_asked_to_stop_is_no_failure_of_any_run(plan, tmp_path):
     assert not list(out.rglob("attempts.json"))
 
 
+def test_a_lost_backend_charges_no_run_and_the_next_start_goes_on(plan, tmp_path):
+    out = tmp_path / "out"
+
+    def fate(seed, times, folder):
+        if seed == "seed-1":
+            raise BackendLost("the cluster is lost")
+        return GOOD
+
+    with pytest.raises(BackendLost, match="the cluster is lost"):
+        drive(plan, out, Script(fate), Watcher())
+    assert not list(out.rglob("attempts.json"))
+    again = Script(lambda *facts: GOOD)
+    assert drive(plan, out, again, Watcher())
+    assert again.started == ["seed-1", "seed-2", "seed-3"]
+    assert set(states(plan, out).values()) == {"finished"}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"failures": "many"}', '{"phase": 1}', "\x00", "[" * 100_000])
+@pytest.mark.parametrize("name", ["attempts.json", "progress.json"])
+def test_a_damaged_note_is_set_aside_and_every_run_goes_on(plan, tmp_path, name, content):
+    out, said = tmp_path / "out", []
+    damaged = plan.runs[1].folder(out).path / name
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text(content)
+    assert set(states(plan, out).values()) == {"waiting"}  # who only looks renames nothing
+    assert damaged.exists()
+    backend = Script(lambda *facts: GOOD)
+    assert drive(plan, out, backend, Watcher(say=said.append))
+    assert backend.started == ["seed-0", "seed-1", "seed-2", "seed-3"]
+    (line,) = (line for line in said if "damaged" in line)
+    assert line.startswith(f"s/seed-1: {damaged} is damaged: ")
+    assert f"it is now {name}.damaged" in line
+    assert damaged.with_name(f"{name}.damaged").read_text() == content
+    plan.runs[1].folder(out).path.joinpath("scores.json").unlink()
+    plan.runs[1].folder(out).refuse_existing()  # the run can start there
+
+
 def test_a_second_driver_is_refused(tmp_path):
     out = tmp_path / "out"
     with sole_driver(out), pytest.raises(BadInput, match="is being worked on by process"), sole_driver(out):
@@ -151,8 +188,7 @@ def test_a_second_driver_is_refused(tmp_path):
 def test_a_run_is_running_while_a_process_holds_its_folder(plan, tmp_path):
     folder = plan.runs[1].folder(tmp_path / "out").path
     assert not is_locked(folder / LOCK)
-    with try_lock(folder / LOCK) as held:
-        assert held
+    with hold(folder / LOCK):
         assert states(plan, tmp_path / "out")["seed-1"] == "running"
     assert states(plan, tmp_path / "out")["seed-1"] == "waiting"
 

@@ -131,6 +131,27 @@ def test_results_in_storage(cluster, node, tmp_path, undisturbed, monkeypatch):
     check_whole(file, stored, undisturbed)
 
 
+@pytest.mark.slow
+def test_losing_the_raylet_charges_no_run_and_the_same_command_goes_on(tmp_path, undisturbed):
+    """More runs than places: some wait when the raylet of the sweep's own cluster is killed."""
+    train, resources = {**LONG["train"], "steps": 300}, {"cpus": os.cpu_count()}
+    content = {**LONG, "seeds": 2, "train": train, "resources": resources}
+    file, out = write(tmp_path / "lost.yaml", content), tmp_path / "out"
+    driver = start(file, out, "--backend", "ray")
+    first = out / "lost" / "seed-0"
+    wait_for_a_checkpoint(first)
+    job = process_of(first)
+    raylet = parent_of(parent_of(job))
+    assert parent_of(raylet) == driver.pid  # never another sweep's
+    kill(raylet)
+    told = finish(driver, 1)
+    assert "the Ray cluster is lost (" in told.splitlines()[-1]
+    assert "the same command goes on" in told
+    assert not list(out.rglob("attempts.json"))
+    assert "failed" not in finish(start(file, out, "--backend", "ray"))
+    check_whole(file, out, undisturbed)
+
+
 def test_more_than_this_machine_has_is_refused(tmp_path, capsys):
     """Ray would wait for ever.  Its own cluster is started for this, and ended."""
     import ray

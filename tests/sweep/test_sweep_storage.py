@@ -14,6 +14,7 @@ from sweeping import ENDLESS, LONG, TINY, check_whole, finish, kill, process_of,
 
 from longreach.cli.main import main
 from longreach.errors import RunFailed
+from longreach.runs import HOLDER, LOCK
 from longreach.sweep import Backend, Watcher, drive, make_plan, open_mirror, open_storage, read_states
 from longreach.sweep import courier as couriers
 from longreach.sweep.courier import SIGN, Courier
@@ -72,9 +73,9 @@ def counts(file: Path, out: str, capsys) -> dict[str, int]:
 
 
 def files_of(folder: Path) -> set[str]:
-    """But TensorBoard's, which have a time in their names."""
+    """But TensorBoard's, which have a time in their names, and those of the lock, which storage does not have."""
     paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return {path for path in paths if "tfevents" not in path}
+    return {path for path in paths if "tfevents" not in path and path not in (LOCK, HOLDER)}
 
 
 def test_a_sweep_in_storage_is_the_one_in_a_folder(tmp_path, capsys):
@@ -250,6 +251,18 @@ def test_failures_are_counted_and_forgotten_in_the_storage(tmp_path, shelf):
         assert len(backend.orders) == started
         assert json.loads(Shelf().cat("/x/s/seed-0/attempts.json"))["failures"] == 1
     assert backend.orders[0].stored == [(str(tmp_path / "scratch" / "s" / "seed-0"), "shelf://x/s/seed-0")]
+
+
+def test_a_damaged_note_in_storage_is_set_aside_there(tmp_path, shelf):
+    plan = make_plan(write(tmp_path / "s.yaml", {**TINY, "retries": 0}))
+    files, said = Shelf(), []
+    files.pipe_file("/x/s/seed-0/attempts.json", b"{")
+    files.pipe_file("/x/s/seed-0/" + SIGN, b"{")
+    with open_mirror(shelf, tmp_path / "scratch") as mirror:
+        assert drive(plan, mirror.folder, Failing(), Watcher(say=said.append), mirror=mirror)
+    assert "attempts.json is damaged" in said[0]
+    assert files.cat("/x/s/seed-0/attempts.json.damaged") == b"{"
+    assert json.loads(files.cat("/x/s/seed-0/attempts.json"))["failures"] == 1
 
 
 @pytest.mark.parametrize(

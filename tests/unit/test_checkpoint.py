@@ -12,7 +12,15 @@ from helpers import TINY
 
 from longreach.api import OptimizerConfig, build_model
 from longreach.errors import RunFailed
-from longreach.train import build_optimizer, list_checkpoints, load_checkpoint, newest_intact, prune, save_checkpoint
+from longreach.train import (
+    build_optimizer,
+    list_checkpoints,
+    load_checkpoint,
+    newest_intact,
+    prune,
+    remove_later,
+    save_checkpoint,
+)
 
 
 def _trained(seed=0):
@@ -68,9 +76,27 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
     model, optimizer = _trained()
     for step, score in ((1, 0.2), (2, 0.9), (3, None), (4, 0.9), (5, 0.1), (6, 0.3)):
         save_checkpoint(tmp_path, step, model, optimizer, score)
-        prune(tmp_path, keep_last=2)
+        prune(tmp_path, keep_last=2, step=step)
     assert [checkpoint.step for checkpoint in list_checkpoints(tmp_path)] == [4, 5, 6]
     assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path):
+    model, optimizer = _trained()
+    for step in range(1, 7):
+        save_checkpoint(tmp_path, step, model, optimizer, score=None)
+    (tmp_path / "step-00000001.json").write_text("{")
+    (tmp_path / "step-00000002.json").unlink()
+    (tmp_path / "step-00000006.json").write_text("{")
+    (tmp_path / ".step-00000007.safetensors.1.part").write_text("half")
+    (tmp_path / "step-notes.json").write_text("not ours")
+    # a run that goes back to step 4 keeps what it starts from, and what came after until it has something better
+    prune(tmp_path, keep_last=1, step=4)
+    left = {"step-00000004", "step-00000005", "step-00000006", "step-notes"}
+    assert {path.stem for path in tmp_path.iterdir()} == left
+    remove_later(tmp_path, step=4)
+    assert {path.stem for path in tmp_path.iterdir()} == {"step-00000004", "step-notes"}
+    assert newest_intact(tmp_path, warn=pytest.fail).step == 4
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path):

@@ -1,6 +1,7 @@
 """Prepared corpora: tokenizers, what a folder holds, what is noticed when it is damaged."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from stories import stories
 
 from longreach.errors import BadInput
 from longreach.text import SPLITS, Bytes, Corpus, PrepareConfig, as_subwords, prepare
+from longreach.text import corpus as corpora
 from longreach.text.corpus import token_dtype
 from longreach.text.subwords import from_hugging_face, load_subwords, train_bpe
 
@@ -202,6 +204,31 @@ def test_a_changed_byte_is_found_by_a_check_and_not_by_opening(folder, tmp_path,
     (copy / file).write_bytes(content)
     with pytest.raises(BadInput, match="is not what was written"):
         Corpus.open(copy).check()
+
+
+@pytest.mark.parametrize("file", ["train.bin", "test.starts.npy", "tokenizer/tokenizer_config.json"])
+def test_verifying_reads_a_file_again_only_when_it_has_changed(folder, tmp_path, monkeypatch, file):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    read = []
+
+    def count(path, original=corpora.sha256_of):
+        read.append(path.relative_to(copy).as_posix())
+        return original(path)
+
+    monkeypatch.setattr(corpora, "sha256_of", count)
+    corpus = Corpus.open(copy)
+    corpus.verify()
+    assert file in read
+    read.clear()
+    Corpus.open(copy).verify()
+    assert read == []
+    content = bytearray((copy / file).read_bytes())
+    content[-20] ^= 1
+    (copy / file).write_bytes(content)
+    os.utime(copy / file, ns=(0, 0))
+    with pytest.raises(BadInput, match="is not what was written"):
+        corpus.verify()
+    assert read == [file]
 
 
 def test_a_check_finds_tokens_that_no_vocabulary_has(folder):

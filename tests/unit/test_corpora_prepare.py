@@ -338,6 +338,14 @@ def test_a_start_that_made_nothing_does_not_stand_in_the_way(lines, tmp_path, un
     assert contents(tmp_path / "out") == undisturbed
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_preparation_killed_while_it_wrote_its_plan_starts_again(lines, tmp_path, undisturbed, resume):
+    (tmp_path / "out" / ".work").mkdir(parents=True)
+    (tmp_path / "out" / ".work" / ".plan.json.1.part").write_text('{"schema": 1, "sour')
+    prepare([str(lines)], tmp_path / "out", BPE, resume=resume)
+    assert contents(tmp_path / "out") == undisturbed
+
+
 def test_a_folder_of_something_else_is_not_touched(lines, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     for resume in (False, True):

@@ -1,11 +1,14 @@
 """A run folder: what it holds, what it refuses, and that killing it loses nothing."""
 
+import errno
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 
@@ -170,6 +173,126 @@ def test_a_run_killed_at_a_random_moment_resumes_bit_for_bit(tmp_path, attempt):
     assert whole.scores() == killed.scores()
 
 
+def _in_thread(work):
+    """Call `work` in another thread and return the exception that it raised."""
+    raised = []
+
+    def call():
+        try:
+            work()
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    return raised[0] if raised else None
+
+
+def test_a_second_process_on_a_live_folder_is_refused_until_the_first_is_killed(tmp_path, capsys):
+    recipe = {
+        "task": "parity_scratchpad",
+        "model": {"layers": 1, "width": 16, "heads": 2},
+        "train": {"lengths": "1..4", "steps": 1_000_000, "batch_size": 4, "save_every": 5, "log_every": 5},
+        "evaluate": {"lengths": [2, 4], "samples": 8, "free_samples": 4},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    flags = ["run", str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "out"), "--device", "cpu", "--json"]
+    first = subprocess.Popen(
+        [sys.executable, "-m", "longreach.cli.main", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    folder = RunFolder(tmp_path / "out" / "seed-0")
+    try:
+        while not list_checkpoints(folder.checkpoints):
+            assert first.poll() is None, first.stderr.read()
+            time.sleep(0.05)
+        events = (folder.path / "log.jsonl").read_text().count('"started"')
+        assert main([*flags, "--resume"]) == 2
+        told = capsys.readouterr().err.strip()
+        assert f"{folder.path} is being worked on by process {first.pid} on {socket.gethostname()} since 20" in told
+        assert len(told.splitlines()) == 1
+        assert (folder.path / "log.jsonl").read_text().count('"started"') == events
+        load_model(folder)  # readers need no lock
+    finally:
+        first.kill()
+        first.communicate()
+    stopping = Observer(should_stop=lambda: True)
+    info = gather_info("recipe", "", "", 0, "cpu")
+    assert not execute(folder.config(), folder, info, "cpu", resume=True, observer=stopping)
+    steps = [line["step"] for line in folder.metrics()]
+    assert steps == sorted(set(steps))
+
+
+def test_python_holds_the_folder_as_long_as_the_run_lasts(tmp_path):
+    refused = []
+
+    def phase(title, total):
+        refused.append(_in_thread(lambda: execute_in(tmp_path / "run", CONFIG, resume=True)))
+        return lambda done, note: None
+
+    execute_in(tmp_path / "run", CONFIG, observer=Observer(phase=phase))
+    assert len(refused) == 2  # while it trained and while it was tested
+    for error in refused:
+        assert isinstance(error, BadInput)
+        assert f"is being worked on by process {os.getpid()} on" in str(error)
+    assert _in_thread(lambda: execute_in(tmp_path / "run", CONFIG, resume=True)) is None
+
+
+def test_a_run_that_fails_gives_its_folder_back(tmp_path):
+    def fail(title, total):
+        raise RunFailed("no luck")
+
+    with pytest.raises(RunFailed, match="no luck"):
+        execute_in(tmp_path / "run", CONFIG, observer=Observer(phase=fail))
+    assert _in_thread(lambda: execute_in(tmp_path / "run", CONFIG, resume=True)) is None
+    assert RunFolder(tmp_path / "run").finished
+
+
+def test_a_refused_run_makes_no_folder(tmp_path):
+    with pytest.raises(BadInput):
+        execute_in(tmp_path / "run", replace(CONFIG, model=replace(TINY, encoding=LearnedConfig(max_id=3))))
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("dear")
+    with pytest.raises(BadInput, match="exists: add --resume"):
+        execute_in(tmp_path / "other", CONFIG)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def refuse(file, operation):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(BadInput, match=r"run is on a file system without locks \(flock\): choose a folder elsewhere"):
+        execute_in(tmp_path / "run", CONFIG)
+
+
+def test_temporary_files_of_killed_processes_go_at_the_next_start(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    folder = tmp_path / "run"
+    stop = iter([False] * 9 + [True])
+    execute_in(folder, CONFIG, observer=Observer(should_stop=lambda: next(stop)))
+    gone = [folder / f".scores.json.{ended.pid}.part", folder / f".run.json.{os.getpid()}.part"]
+    gone += [folder / "checkpoints" / f".step-00000020.safetensors.{number}.part" for number in (1, ended.pid)]
+    kept = [folder / f".eval.json.{os.getppid()}.part", folder / ".mine.part"]
+    for path in (*gone, *kept):
+        path.write_text("half")
+    orphan = folder / "checkpoints" / "step-00000007.safetensors"
+    orphan.write_text("tensors without a record")
+    calls = []
+
+    def phase(title, total):
+        calls.append([path.exists() for path in (*gone, orphan)])
+        return lambda done, note: None
+
+    execute_in(folder, CONFIG, resume=True, observer=Observer(phase=phase))
+    assert not any(calls[0])
+    assert all(path.exists() for path in kept)
+
+
 def test_a_damaged_newest_checkpoint_costs_only_its_steps(tmp_path):
     whole = execute_in(tmp_path / "whole", CONFIG)
     calls = iter(range(1000))
@@ -181,6 +304,21 @@ def test_a_damaged_newest_checkpoint_costs_only_its_steps(tmp_path):
     assert "is damaged" in said[0]
     assert "resuming" in said[1]
     assert _weights(folder) == _weights(whole)
+
+
+def test_a_run_that_went_back_keeps_its_own_checkpoints(tmp_path):
+    """Damaged checkpoints of later steps must not count as the newest."""
+    config = replace(CONFIG, train=replace(CONFIG.train, keep_last=1, validate_every=100))
+    stops = iter([False] * 9 + [True])
+    folder = execute_in(tmp_path / "run", config, observer=Observer(should_stop=lambda: next(stops)))
+    for step in (15, 20):
+        (folder.checkpoints / f"step-{step:08}.safetensors").write_text("cut")
+        record = {"step": step, "score": None, "sha256": ""}
+        (folder.checkpoints / f"step-{step:08}.json").write_text(json.dumps(record))
+    stops = iter([False, True])
+    execute_in(folder.path, config, resume=True, observer=Observer(should_stop=lambda: next(stops)))
+    assert [checkpoint.step for checkpoint in list_checkpoints(folder.checkpoints)] == [12]
+    assert len(list(folder.checkpoints.iterdir())) == 2
 
 
 def test_a_loss_that_is_not_a_number_names_the_last_good_state(tmp_path):

@@ -2,10 +2,12 @@
 
 import json
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
 import torch
+from helpers import execute_in
 from safetensors.torch import load_file
 from test_runs import CONFIG
 
@@ -65,6 +67,26 @@ def test_stopping_and_resuming_a_stack_gives_the_undisturbed_one_bit_for_bit(tmp
         mine, theirs = tensors(one), tensors(other)
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
         assert one.scores() == other.scores()
+
+
+def test_a_stack_holds_all_of_its_folders(tmp_path):
+    """The second process is a thread here: locks tell threads apart as well."""
+    refused = []
+
+    def phase(title, total):
+        def work():
+            with pytest.raises(BadInput, match="seed-7 is being worked on by process") as raised:
+                execute_in(tmp_path / "seed-7", CONFIG, seed=7, resume=True)
+            refused.append(raised.value)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return lambda done, note: None
+
+    _, done = run_stack(tmp_path, observer=Observer(phase=phase))
+    assert done
+    assert len(refused) == 1 + len(SEEDS)  # while the stack trained and while each of its runs was tested
 
 
 def test_only_runs_that_stopped_at_the_same_step_go_on_together(tmp_path):

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from stories import long_story, write_jsonl
@@ -215,6 +216,30 @@ def test_another_corpus_in_the_same_place_is_refused(renewed: Path, command, mon
     error = capsys.readouterr().err
     assert "is not the corpus that out/counting/seed-0 was trained on" in " ".join(error.split())
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["run", "resume", "eval"])
+def test_a_corpus_whose_tokens_changed_is_refused(verb: str, tmp_path: Path, corpus: str, ran: Path, capsys) -> None:
+    """Its meta.json is as it was, and so is the size of every file."""
+    copy = shutil.copytree(corpus, tmp_path / "corpus")
+    (tmp_path / "words.yaml").write_text(RECIPE.format(corpus=copy))
+    if verb != "run":
+        seed = shutil.copytree(ran / "out" / "counting" / "seed-0", tmp_path / "out" / "counting" / "seed-0")
+        (seed / "config.yaml").write_text((seed / "config.yaml").read_text().replace(corpus, str(copy)))
+        if verb == "resume":
+            (seed / "scores.json").unlink()
+    spoilt = copy / ("test.bin" if verb == "eval" else "train.bin")
+    tokens = np.fromfile(spoilt, "<u2")
+    tokens[:100] = tokens[100:200]
+    tokens.tofile(spoilt)
+    flags = ["--device", "cpu"]
+    command = ["run", str(tmp_path / "words.yaml"), "--out", str(tmp_path / "out"), "--only", "counting", *flags]
+    if verb == "eval":
+        command = ["eval", str(tmp_path / "out"), "--lengths", "16", *flags]
+    assert main([*command, "--resume"] if verb == "resume" else command) == 2
+    error = capsys.readouterr().err
+    assert f"{spoilt} is not what was written" in " ".join(error.split())
+    assert not (tmp_path / "out" / "counting" / "seed-0").exists() or verb != "run"
 
 
 def test_a_run_that_did_not_note_its_corpus_still_loads(renewed: Path, tmp_path: Path) -> None:

@@ -109,6 +109,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
             _say(f"interrupted; everything is saved, except where a run says otherwise.  To go on:  {command}")
             return INTERRUPTED
         failed = _show_status(args, plan, folder)
+    if failed and not args.json:
+        flags = [flag for flag in sys.argv[1:] if flag != "--retry-failed"]
+        _say(f"{failed} failed.  To try again:  {shlex.join(['longreach', *flags, '--retry-failed'])}")
     return 1 if failed else 0
 
 

@@ -3,6 +3,7 @@
 from longreach.runs.check import check
 from longreach.runs.execute import choose_device, execute, execute_together, refuse_other_config, use_threads
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
+from longreach.runs.lock import HOLDER, LOCK, hold, is_locked, wait_for_lock
 from longreach.runs.observer import Observer
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
 from longreach.runs.parts import new_model, runs_together
@@ -21,6 +22,8 @@ from longreach.runs.stacks import cut_into_stacks
 from longreach.runs.tracking import check_trackers
 
 __all__ = [
+    "HOLDER",
+    "LOCK",
     "MEASURED_STEPS",
     "Observer",
     "Recipe",
@@ -38,6 +41,8 @@ __all__ = [
     "find_recipe",
     "find_runs",
     "gather_info",
+    "hold",
+    "is_locked",
     "left_out",
     "load_model",
     "load_recipe",
@@ -51,5 +56,6 @@ __all__ = [
     "shipped_recipes",
     "use_threads",
     "variant_settings",
+    "wait_for_lock",
     "work_of_test",
 ]

@@ -6,8 +6,14 @@ from longreach.tasks import Task, Text
 
 
 def corpus_of(task: Task) -> str:
-    """The fingerprint of the text that windows are taken from; empty for other tasks."""
+    """Return the fingerprint of the text that windows are taken from; empty for other tasks."""
     return task.opened.fingerprint if isinstance(task, Text) else ""
+
+
+def verify_corpus(task: Task) -> None:
+    """Raise `BadInput` if a file of the text is not the one that was prepared; every file is read once per process."""
+    if isinstance(task, Text):
+        task.opened.verify()
 
 
 def refuse_other_corpus(folder: RunFolder, task: Task) -> None:

@@ -11,13 +11,15 @@ import torch
 
 from longreach.config import to_plain
 from longreach.errors import BadInput, RunFailed
+from longreach.files import remove_leftovers
 from longreach.ranks import ALONE, Ranks, processes
 from longreach.runs.check import check
-from longreach.runs.corpus import corpus_of, refuse_other_corpus
+from longreach.runs.corpus import corpus_of, refuse_other_corpus, verify_corpus
 from longreach.runs.failures import naming_lack_of_memory
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.follow import FINISHED, follow
 from longreach.runs.journal import Journal
+from longreach.runs.lock import LOCK, hold
 from longreach.runs.observer import Observer, Run, last_good
 from longreach.runs.parts import new_model
 from longreach.runs.recipe import RunConfig
@@ -78,7 +80,8 @@ def execute_together(
     """Train several runs as one stack and test them one by one, each in its folder; False if interrupted.
 
     What they must have in common `stacks` says.  `track` names where they can be watched besides TensorBoard:
-    wandb, trackio.  Several `ranks` train one run; only the first of them writes, measures and tests.
+    wandb, trackio.  Several `ranks` train one run; only the first of them locks the folder, writes, measures and tests.
+    Raises `BadInput` if another process works in one of the folders.
     """
     observer = observer or Observer()
     check_trackers(track, together=len(folders))
@@ -95,17 +98,41 @@ def execute_together(
             naming_lack_of_memory(_TRAINING_WITH_LESS, partial(last_good, folders[0])),
         ):
             return follow(configs[0], folders[0], infos[0].seed, device, ranks, parallel, observer.should_stop)
+    for config, folder in zip(configs, folders, strict=True):
+        if not (resume and folder.begun):
+            check(config)
+            folder.refuse_existing()  # before the lock makes a folder or touches a foreign one
+        if not folder.finished:
+            verify_corpus(config.task)
+    with ExitStack() as locks:
+        for folder in folders:
+            if not folder.finished:
+                locks.enter_context(hold(folder.path / LOCK, again=True))  # a job of a sweep holds it already
+                remove_leftovers(folder.path)
+        return _execute_locked(configs, folders, infos, device, resume, observer, track, ranks, parallel)
+
+
+def _execute_locked(
+    configs: Sequence[RunConfig],
+    folders: Sequence[RunFolder],
+    infos: Sequence[RunInfo],
+    device: str,
+    resume: bool,
+    observer: Observer,
+    track: Sequence[str],
+    ranks: Ranks,
+    parallel: Parallel,
+) -> bool:
     todo = []
     for config, folder, info in zip(configs, folders, infos, strict=True):
         journal = Journal(folder.path, observer.say)
-        if resume and (folder.path / "config.yaml").exists():
+        if resume and folder.begun:
             refuse_other_config(folder, config)
             if folder.finished:
                 observer.say(f"{folder.path} is finished already")
                 continue
             folder.note_resume(_signed(info, config, folder, observer.say))
         else:
-            check(config)
             signed = _signed(info, config, folder, observer.say)
             folder.create(config, replace(signed, corpus=corpus_of(config.task)))
         journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)

@@ -42,7 +42,8 @@ from longreach.runs.origin import is_signed, places_of_classes, sign
 from longreach.runs.recipe import RunConfig
 from longreach.version import PACKAGE, __version__
 
-_BEFORE_THE_START = ("run.json", "log.txt", "progress.json", "attempts.json")
+_NOTES = ("progress.json", "attempts.json")
+_BEFORE_THE_START = ("run.json", "log.txt", *_NOTES, *(f"{name}.damaged" for name in _NOTES))
 """What a start that came to nothing, or a sweep, may have left in a folder: nothing is lost by starting there."""
 
 
@@ -83,9 +84,17 @@ class RunFolder:
     def finished(self) -> bool:
         return (self.path / "scores.json").exists()
 
-    def create(self, config: RunConfig, info: RunInfo) -> None:
+    @property
+    def begun(self) -> bool:
+        return (self.path / "config.yaml").exists()
+
+    def refuse_existing(self) -> None:
+        """Raise `BadInput` if starting here would lose something."""
         if self.path.exists() and any(path.name not in _BEFORE_THE_START for path in self.path.glob("[!.]*")):
             raise BadInput(f"{self.path} exists: add --resume to continue it, or choose another --out")
+
+    def create(self, config: RunConfig, info: RunInfo) -> None:
+        self.refuse_existing()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             # the config comes last: a folder that has one is complete

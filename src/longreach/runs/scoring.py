@@ -22,7 +22,7 @@ from longreach.evaluate import (
 )
 from longreach.model import Model
 from longreach.positions.ids import IdPolicy
-from longreach.runs.corpus import refuse_other_corpus
+from longreach.runs.corpus import refuse_other_corpus, verify_corpus
 from longreach.runs.folder import RunFolder
 from longreach.runs.observer import Observer, Run, label
 from longreach.runs.parts import new_model
@@ -98,6 +98,7 @@ def run_test(
     if not isinstance(task, Text):
         return evaluate(model, task, policy, config, seed, device, progress), None
     check_text_test(config)
+    verify_corpus(task)
     with nullcontext() if config.encoding is None else model.exchange_encoding(config.encoding):
         predict = next_tokens(model.eval(), task, policy, config.shift, config.seed)
         result = evaluate_text(predict, task.held_out("test").documents, config, seed, device, progress)

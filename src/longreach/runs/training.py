@@ -22,6 +22,7 @@ from longreach.train import (
     load_checkpoint,
     newest_intact,
     prune,
+    remove_later,
     save_checkpoint,
     stack_state,
     take_member,
@@ -54,6 +55,7 @@ def train_runs(
         if start is not None:
             load_checkpoint(start, run.model, own)
             run.journal.tell("resumed", f"resuming {run.folder.path} at step {step}", step=step)
+        prune(run.folder.checkpoints, settings.keep_last, step)
         run.folder.forget_after(step)
         run.tracker.forget_after(step)
     ranks.hear(step)
@@ -106,7 +108,8 @@ def train_runs(
             if number == max(other for other, run in enumerate(runs) if run.folder.path not in failures):
                 # not before all are saved: a stack that is killed in between goes back to a step that all have
                 for run in runs:
-                    prune(run.folder.checkpoints, settings.keep_last)
+                    remove_later(run.folder.checkpoints, done)
+                    prune(run.folder.checkpoints, settings.keep_last, done)
             journal.note("checkpoint", step=done, score=score)
             observer.saved(folder)
             ranks.wait()

@@ -1,6 +1,6 @@
 """Sweeps: grids of runs on one machine or many."""
 
-from longreach.sweep.backends import Backend, LocalBackend
+from longreach.sweep.backends import Backend, BackendLost, LocalBackend
 from longreach.sweep.driver import Watcher, drive, sole_driver
 from longreach.sweep.estimate import Estimate, estimate
 from longreach.sweep.fetch import fetch
@@ -13,6 +13,7 @@ from longreach.sweep.storage import is_url, open_storage
 __all__ = [
     "Attempts",
     "Backend",
+    "BackendLost",
     "Estimate",
     "Job",
     "LocalBackend",

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from longreach.files import write_atomically
-from longreach.sweep.lock import LOCK
+from longreach.runs import HOLDER, LOCK
 from longreach.sweep.storage import Storage
 
 SIGN = ".working.json"
@@ -91,9 +91,12 @@ class Courier:
         """What lies here from an earlier start may be older than what the storage has."""
         _empty(self.folder)
         for path in self.storage.list():
+            name = PurePosixPath(path).name
             # the log is here already, and being written to
-            if path != LOG and not PurePosixPath(path).name.startswith("."):
+            if path != LOG and not name.startswith("."):
                 self.storage.fetch(path, self.folder / path)
+            elif name.startswith(".") and name.endswith(".part"):
+                self.storage.remove(path)  # left in a folder behind file:// by a killed process
         self.there = {path: (facts.st_mtime_ns, facts.st_size) for path, facts in self._files() if path != LOG}
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
@@ -112,7 +115,12 @@ def shows_life(folder: Path) -> bool:
 
 
 def _is_fresh(sign: bytes) -> bool:
-    return time.time() - float(json.loads(sign)["time"]) < _LIFE_SECONDS
+    """Return whether a sign was given a moment ago; a damaged one counts as old."""
+    try:
+        facts = json.loads(sign)
+        return bool(time.time() - float(facts["time"]) < _LIFE_SECONDS and isinstance(facts["host"], str))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
 
 
 def copying_order(path: str) -> int:
@@ -128,5 +136,5 @@ def copying_order(path: str) -> int:
 def _empty(folder: Path) -> None:
     """The lock is held, and whoever started the job reads the log."""
     for path in folder.iterdir():
-        if path.name not in (LOCK, LOG):
+        if path.name not in (LOCK, HOLDER, LOG):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,21 +1,18 @@
 """Run what is left of a sweep: start, watch, try again, and say in the end what failed."""
 
-import os
-import socket
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from longreach.errors import BadInput
+from longreach.runs import hold
 from longreach.sweep.backends import Backend
-from longreach.sweep.lock import try_lock
 from longreach.sweep.mirror import Mirror
 from longreach.sweep.order import make_order
 from longreach.sweep.plan import Job, Plan
 from longreach.sweep.process import Outcome
-from longreach.sweep.state import forget_failures, given_up, note_failure, read_attempts
+from longreach.sweep.state import forget_failures, given_up, note_failure, read_attempts, set_aside_damaged
 
 _SECONDS = 0.2
 """Between two looks at the jobs: a request to stop must reach them soon."""
@@ -31,15 +28,9 @@ class Watcher:
     should_stop: Callable[[], bool] = lambda: False
 
 
-@contextmanager
-def sole_driver(out: Path, name: str = "") -> Iterator[None]:
-    """Refuse to drive a sweep that is driven already; the name is told where the folder only stands for it."""
-    path = out / ".sweep.lock"
-    with try_lock(path) as held:
-        if not held:
-            raise BadInput(f"{name or out} is being worked on by {path.read_text().strip() or 'another process'}")
-        path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
-        yield
+def sole_driver(out: Path, name: str = "") -> AbstractContextManager[None]:
+    """Refuse to drive a sweep that another process drives; `name` replaces the folder's path in the message."""
+    return hold(out / ".sweep.lock", name)
 
 
 def drive(
@@ -50,11 +41,18 @@ def drive(
     retry_failed: bool = False,
     mirror: Mirror | None = None,
 ) -> bool:
-    """Until every run is finished or has failed too often; False if interrupted, with everything saved.
+    """Run jobs until every run is finished or has failed too often; return False if interrupted, with everything saved.
 
-    With a mirror, which `out` is then the folder of, runs lie in shared storage.
+    With a mirror, which `out` is then the folder of, runs lie in shared storage.  Raises `BackendLost` if the backend
+    is gone; the runs that it had are not charged with a failure.
     """
     jobs = [job for job in plan.jobs if not job.finished(out)]
+    for run in (run for job in jobs for run in job.runs):
+        if lines := set_aside_damaged(run.folder(out)):
+            for line in lines:
+                watcher.say(f"{run.name}: {line}")
+            if mirror is not None:
+                mirror.take_aside(run.name)
     if retry_failed:
         for job in jobs:
             for folder in job.folders(out):

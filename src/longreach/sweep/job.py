@@ -19,9 +19,8 @@ import torch
 from longreach.config import build
 from longreach.errors import BadInput, RunFailed
 from longreach.interrupts import Interrupts, catch_interrupts, deferred, stop_seconds
-from longreach.runs import RunConfig, RunFolder, choose_device, execute_together, gather_info
+from longreach.runs import LOCK, RunConfig, RunFolder, choose_device, execute_together, gather_info, wait_for_lock
 from longreach.sweep.courier import Courier
-from longreach.sweep.lock import LOCK, wait_for_lock
 from longreach.sweep.order import Order
 from longreach.sweep.progress import Recorder
 from longreach.sweep.storage import open_storage
@@ -67,7 +66,7 @@ def _work(order: Order, should_stop: Callable[[], bool]) -> int:
     with ExitStack() as held:
         for folder in folders:
             # an earlier process that has lost its sweep may still be saving
-            if not held.enter_context(wait_for_lock(folder.path / LOCK, should_stop)):
+            if not held.enter_context(wait_for_lock(folder.path / LOCK, should_stop, _say)):
                 return STOPPED
         for courier in couriers.values():
             if not held.enter_context(courier.at_work(should_stop)):
@@ -98,6 +97,10 @@ def _work(order: Order, should_stop: Callable[[], bool]) -> int:
             return STOPPED
         recorder.finish()
     return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def _read_line() -> bytes:

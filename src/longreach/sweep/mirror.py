@@ -58,6 +58,13 @@ class Mirror:
             else:
                 self.storage.remove(path)
 
+    def take_aside(self, name: str) -> None:
+        """Rename damaged notes about a run in the storage as they were renamed here."""
+        for aside in (self.folder / name).glob("*.json.damaged"):
+            path = f"{name}/{aside.name}"
+            self.storage.put(aside, path)
+            self.storage.remove(path.removesuffix(".damaged"))
+
     def redirect(self, order: Order, names: Sequence[str]) -> Order:
         """The same order for a process that works in scratch folders."""
         folders = [str(self.scratch / name) for name in names]

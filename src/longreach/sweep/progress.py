@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from longreach.files import write_atomically
+from longreach.files import read_note, write_atomically
 from longreach.runs import Observer, RunFolder
 
+PROGRESS = "progress.json"
 _SECONDS = 1.0
 """Between two writes."""
 _LOG_SECONDS = 30.0
@@ -26,16 +27,26 @@ class Progress:
     note: str
     seconds: float
 
+    def __post_init__(self) -> None:
+        texts, numbers = (self.phase, self.note), (self.done, self.total, self.seconds)
+        if not (
+            all(isinstance(text, str) for text in texts) and all(type(number) in (int, float) for number in numbers)
+        ):
+            raise TypeError("a field has the wrong type")
+        if not all(math.isfinite(number) for number in numbers):
+            raise ValueError("a number is not finite")
+
 
 def read_progress(folder: Path) -> Progress | None:
+    """Return how far a run is; None if that is not known, also because the file is damaged."""
     try:
-        return Progress(**json.loads((folder / "progress.json").read_text()))
-    except FileNotFoundError:
+        return read_note(folder / PROGRESS, lambda content: Progress(**content))
+    except ValueError:
         return None
 
 
 def write_progress(folder: Path, progress: Progress) -> None:
-    write_atomically(folder / "progress.json", json.dumps(asdict(progress)).encode())
+    write_atomically(folder / PROGRESS, json.dumps(asdict(progress)).encode())
 
 
 class Recorder:

@@ -5,17 +5,19 @@ that loses its machine ten times but saves a checkpoint in between is not a run 
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from longreach.files import write_atomically
-from longreach.runs import RunFolder
+from longreach.files import read_note, write_atomically
+from longreach.runs import LOCK, RunFolder, is_locked
 from longreach.sweep.courier import shows_life
-from longreach.sweep.lock import LOCK, is_locked
 from longreach.sweep.plan import Job, Plan, PlannedRun
-from longreach.sweep.progress import Progress, read_progress
+from longreach.sweep.progress import PROGRESS, Progress, read_progress
 from longreach.train import list_checkpoints
+
+ATTEMPTS = "attempts.json"
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,10 @@ class Attempts:
     """Of its newest checkpoint at the last failure."""
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        if not (type(self.failures) is type(self.step) is int and isinstance(self.reason, str)):
+            raise TypeError("a field has the wrong type")
+
 
 @dataclass(frozen=True)
 class RunState:
@@ -37,10 +43,29 @@ class RunState:
 
 
 def read_attempts(folder: RunFolder) -> Attempts:
+    """Return the failures of a run; none if its file is damaged, which `set_aside_damaged` names."""
     try:
-        return Attempts(**json.loads((folder.path / "attempts.json").read_text()))
-    except FileNotFoundError:
+        return read_note(folder.path / ATTEMPTS, lambda content: Attempts(**content)) or Attempts()
+    except ValueError:
         return Attempts()
+
+
+def set_aside_damaged(folder: RunFolder) -> list[str]:
+    """Rename damaged notes of a sweep about a run to `NAME.damaged`; return a line for each."""
+    lines = []
+    makers: dict[str, Callable[[Any], object]] = {
+        ATTEMPTS: lambda content: Attempts(**content),
+        PROGRESS: lambda content: Progress(**content),
+    }
+    for name, make in makers.items():
+        path = folder.path / name
+        try:
+            read_note(path, make)
+        except ValueError as error:
+            aside = path.with_name(f"{name}.damaged")
+            path.replace(aside)
+            lines.append(f"{error}; it is now {aside.name}, and the run goes on without it")
+    return lines
 
 
 def note_failure(folder: RunFolder, reason: str) -> Attempts:
@@ -49,12 +74,12 @@ def note_failure(folder: RunFolder, reason: str) -> Attempts:
     failures = 1 if step > before.step else before.failures + 1
     now = Attempts(failures, step, reason)
     folder.path.mkdir(parents=True, exist_ok=True)  # a job may be lost before it has made its folder
-    write_atomically(folder.path / "attempts.json", (json.dumps(asdict(now), indent=1) + "\n").encode())
+    write_atomically(folder.path / ATTEMPTS, (json.dumps(asdict(now), indent=1) + "\n").encode())
     return now
 
 
 def forget_failures(folder: RunFolder) -> None:
-    (folder.path / "attempts.json").unlink(missing_ok=True)
+    (folder.path / ATTEMPTS).unlink(missing_ok=True)
 
 
 def given_up(job: Job, out: Path, retries: int) -> bool:

@@ -1,6 +1,7 @@
 """From texts to a prepared corpus, in steps that survive a kill: tokenizer, shards, files, `meta.json`."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +22,9 @@ from longreach.text.tokenizer import Bytes, Tokenizer
 
 Phase = Callable[[str, int], Callable[[int, str], None]]
 """Begin a phase of so many bytes, 0 where that is not known; the answer is told the bytes done and a note."""
+
+_HALF_A_PLAN = re.compile(r"\.plan\.json\.\d+\.part")
+"""The temporary file of a plan whose writer was killed."""
 
 
 def prepare(
@@ -81,13 +85,15 @@ class _Job:
                 raise BadInput(f"{self.out} is not empty: add --resume to go on with it, or choose another folder")
             return self._go_on()
         self.work.mkdir(parents=True, exist_ok=True)
+        _remove_cut_off(self.work)
         write_atomically(self.work / "plan.json", json.dumps(self.plan).encode())
         return True
 
     @property
     def _untouched(self) -> bool:
-        """Nothing there but perhaps a plan, from a start that failed before it had made anything."""
-        return not self.out.exists() or {path.name for path in self.out.rglob("*")} <= {".work", "plan.json"}
+        """Return whether nothing is there but perhaps a plan, also half of one, of a start that made nothing else."""
+        names = {path.name for path in self.out.rglob("*")} if self.out.exists() else set()
+        return all(name in (".work", "plan.json") or _HALF_A_PLAN.fullmatch(name) for name in names)
 
     def _go_on(self) -> bool:
         if (self.out / "meta.json").exists():
@@ -100,8 +106,8 @@ class _Job:
         except BadInput as error:
             raise BadInput(f"{self.out} is not a preparation that could go on: {error}") from error
         self._compare(earlier, self.plan)
-        for cut_off in self.out.glob(".*.part"):
-            cut_off.unlink()
+        _remove_cut_off(self.out)
+        _remove_cut_off(self.work)
         return True
 
     def _compare(self, earlier: dict[str, Any], now: dict[str, Any]) -> None:
@@ -203,3 +209,9 @@ class _Job:
     @property
     def _few(self) -> str:
         return ": with few documents, hold out less (valid, test)"
+
+
+def _remove_cut_off(folder: Path) -> None:
+    """Remove the temporary files of a preparation that was killed."""
+    for path in folder.glob(".*.part"):
+        path.unlink()

@@ -6,6 +6,7 @@ from longreach.train.checkpoint import (
     load_checkpoint,
     newest_intact,
     prune,
+    remove_later,
     save_checkpoint,
 )
 from longreach.train.deterministic import ask_for_repeatable_products, deterministic_kernels
@@ -35,6 +36,7 @@ __all__ = [
     "load_checkpoint",
     "newest_intact",
     "prune",
+    "remove_later",
     "save_checkpoint",
     "stack_state",
     "take_member",

@@ -83,7 +83,7 @@ def newest_intact(folder: Path, warn: Callable[[str], None], up_to: int | None =
     """The newest checkpoint, or the newest up to a step, whose content matches its record; damaged ones are named and
     passed over."""
     readable = {checkpoint.path.stem: checkpoint for checkpoint in list_checkpoints(folder)}
-    for record in sorted(folder.glob("step-*.json"), reverse=True):
+    for record in sorted(folder.glob("step-[0-9]*.json"), reverse=True):
         if up_to is not None and record.stem > _stem(up_to):
             continue
         checkpoint = readable.get(record.stem)
@@ -104,18 +104,37 @@ def find_damage(path: Path) -> str | None:
     return None if hashlib.sha256(content).hexdigest() == expected else "its checksum does not match"
 
 
-def prune(folder: Path, keep_last: int) -> None:
-    """Keep the newest few and the best in distribution (the latest among equals), and nothing half-written."""
-    checkpoints = list_checkpoints(folder)
+def prune(folder: Path, keep_last: int, step: int) -> None:
+    """Keep the newest checkpoints up to `step` and the best in distribution (the latest among equals).
+
+    Later checkpoints are left alone: a run that went back to `step` has nothing better yet.  What a killed process left
+    goes: temporary files, and tensors without a record.  The caller holds the run's lock.
+    """
+    checkpoints = [checkpoint for checkpoint in list_checkpoints(folder) if checkpoint.step <= step]
     scored = [checkpoint for checkpoint in checkpoints if checkpoint.score is not None]
     best = max(scored, key=lambda c: (c.score, c.step), default=None)
-    for checkpoint in checkpoints[: max(0, len(checkpoints) - keep_last)]:
-        if checkpoint != best:
-            # the record goes first: a checkpoint without a record does not count
-            checkpoint.path.with_suffix(".json").unlink(missing_ok=True)
-            checkpoint.path.unlink(missing_ok=True)
-    for part in folder.glob(".step-*.part"):  # of a save that was killed
+    kept = {checkpoint.path.stem for checkpoint in (*checkpoints[-keep_last:], *([best] if best else []))}
+    for record in folder.glob("step-[0-9]*.json"):  # damaged ones too
+        if record.stem <= _stem(step) and record.stem not in kept:
+            _remove(record)
+    for part in folder.glob(".step-*.part"):
         part.unlink(missing_ok=True)
+    for tensors in folder.glob("step-[0-9]*.safetensors"):
+        if not tensors.with_suffix(".json").exists():
+            tensors.unlink(missing_ok=True)
+
+
+def remove_later(folder: Path, step: int) -> None:
+    """Remove the checkpoints after `step`, also damaged ones: the run that saved them has gone back."""
+    for record in folder.glob("step-[0-9]*.json"):
+        if record.stem > _stem(step):
+            _remove(record)
+
+
+def _remove(record: Path) -> None:
+    """Remove a checkpoint, its record first: a checkpoint without a record does not count."""
+    record.unlink(missing_ok=True)
+    record.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
 def _read_record(path: Path) -> tuple[Checkpoint, str]:

@@ -2,8 +2,13 @@
 
 from abc import ABC, abstractmethod
 
+from longreach.errors import RunFailed
 from longreach.sweep.order import Order
 from longreach.sweep.process import Outcome
+
+
+class BackendLost(RunFailed):
+    """The place where jobs run is gone, which is no failure of any run."""
 
 
 class Backend(ABC):
@@ -13,11 +18,11 @@ class Backend(ABC):
 
     @abstractmethod
     def start(self, number: int, order: Order) -> None:
-        """Start a job; the number names it until it has ended."""
+        """Start a job; the number names it until it has ended.  Raises `BackendLost`."""
 
     @abstractmethod
     def ended(self, seconds: float) -> dict[int, Outcome]:
-        """The jobs that have ended, waiting for the first at most so long."""
+        """Return the jobs that have ended; wait for the first at most so long.  Raises `BackendLost`."""
 
     @abstractmethod
     def stop(self) -> None:

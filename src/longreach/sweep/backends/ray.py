@@ -4,12 +4,13 @@ import os
 import signal
 import socket
 import time
-from contextlib import chdir
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
 from longreach.errors import BadInput, RunFailed
-from longreach.sweep.backends.base import Backend
+from longreach.sweep.backends.base import Backend, BackendLost
 from longreach.sweep.order import Order
 from longreach.sweep.process import JobProcess, Outcome
 from longreach.sweep.resources import Resources
@@ -23,6 +24,8 @@ _SECONDS = 0.5
 """Between two looks at a job's process."""
 _ASK_AGAIN = 1.0
 """Seconds after which a job that was to stop and has not ended is asked once more."""
+_ANSWER = 30.0
+"""Seconds that a cluster has to run an empty task before it counts as lost."""
 
 
 class RayBackend(Backend):
@@ -55,6 +58,7 @@ class RayBackend(Backend):
         # what is lost comes back to us: a retry of Ray's own would not be counted
         options = {"num_cpus": resources.cpus, "num_gpus": self.gpus, "max_retries": 0}
         self.task = ray.remote(**options)(_keep)
+        self.empty_task = ray.remote(num_cpus=0, max_retries=0)(_answer)
 
     def has_room(self) -> bool:
         # Ray queues what finds no place, and a cluster that can grow does so for what is queued
@@ -62,15 +66,16 @@ class RayBackend(Backend):
 
     def start(self, number: int, order: Order) -> None:
         order = order.on("cuda" if self.gpus else "cpu")
-        self.tasks[number] = self.task.options(name="/".join(Path(order.folders[0]).parts[-3:])).remote(
-            order, os.getcwd()
-        )
+        task = self.task.options(name="/".join(Path(order.folders[0]).parts[-3:]))
+        with _naming_loss():
+            self.tasks[number] = task.remote(order, os.getcwd())
 
     def ended(self, seconds: float) -> dict[int, Outcome]:
         if self.asked is not None and time.monotonic() > self.asked + _ASK_AGAIN:
             self.stop()
         numbers = {task: number for number, task in self.tasks.items()}
-        ready, _ = ray.wait(list(numbers), timeout=seconds) if numbers else ([], [])
+        with _naming_loss():
+            ready, _ = ray.wait(list(numbers), timeout=seconds) if numbers else ([], [])
         return {numbers[task]: self._result(numbers[task]) for task in ready}
 
     def stop(self) -> None:
@@ -88,9 +93,33 @@ class RayBackend(Backend):
             return ray.get(self.tasks.pop(number))  # type: ignore[no-any-return]
         except ray.exceptions.TaskCancelledError:
             return Outcome(stopped=True, reason="")
+        except ray.exceptions.LocalRayletDiedError as error:
+            raise _lost(error) from error
         except ray.exceptions.RayError as error:
-            kind = type(error).__name__
-            return Outcome(stopped=False, reason=f"lost by Ray: {kind}: {' '.join(str(error).split())[:200]}")
+            with _naming_loss():
+                ray.get(self.empty_task.remote(), timeout=_ANSWER)  # the cluster is there: the run alone was lost
+            return Outcome(stopped=False, reason=f"lost by Ray: {_in_short(error)}")
+
+
+@contextmanager
+def _naming_loss() -> Iterator[None]:
+    """Raise `BackendLost` where Ray does not answer."""
+    try:
+        yield
+    except (ray.exceptions.RayError, ConnectionError) as error:
+        raise _lost(error) from error
+
+
+def _lost(error: Exception) -> BackendLost:
+    return BackendLost(f"the Ray cluster is lost ({_in_short(error)}); no run is charged, and the same command goes on")
+
+
+def _in_short(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _answer() -> None:
+    """Show that the cluster runs tasks."""
 
 
 def _refuse_dead_address(address: str) -> None:
@@ -108,11 +137,19 @@ def _keep(order: Order, folder: str) -> Outcome:
     """Runs on a worker.  A cancelled task is interrupted here, and lets its job save."""
     # a cluster that was started in the background of a script ignores interrupts, and so do its workers
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    raylet = os.getppid()
     process = JobProcess(order, folder=folder)
     while True:
         try:
             # in short waits: Ray's interrupt does not end one that lasts
-            if (outcome := process.outcome(_SECONDS)) is not None:
-                return outcome
+            outcome = process.outcome(_SECONDS)
         except KeyboardInterrupt:
             process.stop()
+            continue
+        lost = os.getppid() != raylet
+        if outcome is None and lost:
+            process.stop()  # nothing else would ever end this task
+        elif outcome is not None:
+            if lost and outcome.stopped:
+                raise RuntimeError("the raylet of this task is gone; its job has saved")
+            return outcome
