@@ -335,6 +335,19 @@ def test_show_explains_a_sample(task, capsys):
     assert "depends on" in capsys.readouterr().out
 
 
+def test_show_of_a_long_sample_shows_its_ends(capsys):
+    """All pairs of tokens of this sample would take 40 GB, and its table 200,000 lines."""
+    assert main(["show", "parity_scratchpad", "--length", "100000"]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) < 1000
+    assert "(99902 more)" in shown
+    assert "dependencies are shown of samples of up to 4096 tokens" in shown
+    assert main(["show", "parity_scratchpad", "--length", "100000", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["tokens"]) == len(answer["coupled_ids"]["aligned bit"]) == 200_003
+    assert answer["depends_on"] is None
+
+
 def test_list_names_everything(capsys):
     assert main(["list", "--json"]) == 0
     catalogue = json.loads(capsys.readouterr().out)

@@ -1,10 +1,12 @@
 """Curves, tables and what a report calls things."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import pytest
 from helpers import TINY, execute_in
 from rich.console import Console
+from synthetic_runs import make_runs
 
 from longreach.api import (
     EvalConfig,
@@ -17,9 +19,9 @@ from longreach.api import (
     TrainConfig,
 )
 from longreach.errors import BadInput
-from longreach.evaluate import Score
+from longreach.evaluate import Score, make_card
 from longreach.report import headline_groups, load_results, score_table, write_report
-from longreach.report.curves import Curve, Group, group
+from longreach.report.curves import DRAWN, Curve, Group, group
 from longreach.report.figures import length_figure, styles
 from longreach.report.tables import reach_text
 
@@ -143,3 +145,18 @@ def test_every_panel_has_its_names_in_the_picture():
         groups = [group for number, size in enumerate(sizes) for group in panel(f"variant {number}", size)]
         (legend,) = length_figure(groups, "title").legends
         assert [text.get_text() for text in legend.get_texts()] == [f"k={k}" for k in range(8)]
+
+
+def test_a_report_of_many_variants_draws_some_and_lists_all(tmp_path):
+    folders = make_runs(tmp_path / "runs", 2 * (DRAWN + 6), seeds=2)
+    card = make_card(CONFIG.task, CONFIG.ids, tuple(range(1, 41)), CONFIG.evaluate, None)
+    for folder in folders:
+        (folder / "card.json").write_text(json.dumps(asdict(card)))
+    report = write_report(load_results([tmp_path / "runs"])[0], tmp_path / "report")
+    page = report.html.read_text()
+    assert f"the first {DRAWN} of {DRAWN + 6} variants" in page
+    assert page.count("<details open>") == page.count("settings of v") == DRAWN
+    assert len(report.groups) == DRAWN + 6
+    reach = page[page.index("How far it reaches") : page.index("Scores by length")]
+    assert reach.count("<tr>") == 1 + DRAWN + 6
+    assert len({line.split(",")[0] for line in report.csv.read_text().splitlines()[1:]}) == DRAWN + 6

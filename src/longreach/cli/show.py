@@ -15,8 +15,12 @@ from longreach.errors import BadInput
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task
 
-_TOKEN_BYTES = 1000
-"""Of a token in a table: its words, IDs and dependencies."""
+_TOKEN_BYTES = 200
+"""Memory per token of a sample: its draws, its word and its IDs."""
+_MOST_ROWS = 500
+"""Tokens that a table shows; of longer samples it shows the parts around the ends of the prompt and the answer."""
+_MOST_DEPENDENCIES = 4096
+"""Tokens of the longest sample whose dependencies are computed: they are a matrix of all pairs of tokens."""
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -61,14 +65,21 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         }
         print(json.dumps(result))
         return 0
-    out.print(
-        f"{' '.join(words[:prompt])}  ->  {' '.join(words[prompt:])}", markup=False, highlight=False, soft_wrap=True
-    )
-    unknown = "the task does not say what its answers depend on"
-    table = Table(caption=unknown if needs is None else f"an answer token depends on at most {sparsity} earlier tokens")
+    out.print(f"{_line(words[:prompt])}  ->  {_line(words[prompt:])}", markup=False, highlight=False, soft_wrap=True)
+    if needs is not None:
+        caption = f"an answer token depends on at most {sparsity} earlier tokens"
+    elif size > _MOST_DEPENDENCIES:
+        caption = f"dependencies are shown of samples of up to {_MOST_DEPENDENCIES} tokens"
+    else:
+        caption = "the task does not say what its answers depend on"
+    table = Table(caption=caption)
     for column in ("index", "token", "role", *ids, "depends on"):
         table.add_column(column, justify="right" if column == "index" or column in ids else "left")
-    for index, word in enumerate(words):
+    before = -1
+    for index in _rows(size, prompt):
+        if index > before + 1:
+            table.add_row("...", f"({index - before - 1} more)")
+        before, word = index, words[index]
         on = "" if needs is None else ", ".join(f"{words[j]}@{j}" for j in _places(needs, index))
         role = "answer" if bool(sample.answer[0, index]) else "prompt"
         table.add_row(str(index), word, role, *(str(row[index]) for row in ids.values()), on)
@@ -77,12 +88,31 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 
 
 def _dependencies(task: Task, sample: Sample, length: int) -> tuple[Tensor | None, int | None]:
-    """What each token depends on, and at most how many; nothing where the task does not say."""
+    """Return what each token depends on, and at most how many; nothing if the task does not say or it is too long."""
     size = int(sample.num_tokens[0])
+    if size > _MOST_DEPENDENCIES:
+        return None, None
     try:
         return task.depends_on(sample)[0, :size, :size], task.sparsity(length)
     except BadInput:
         return None, None
+
+
+def _rows(size: int, prompt: int) -> list[int]:
+    """Return the indices of the tokens in the table: all, or those near the ends of the prompt and the answer."""
+    if size <= _MOST_ROWS:
+        return list(range(size))
+    near = _MOST_ROWS // 4
+    parts = (range(near), range(prompt - near, prompt + near), range(size - near, size))
+    return sorted({index for part in parts for index in part if 0 <= index < size})
+
+
+def _line(words: list[str]) -> str:
+    """Return words in a row, without the middle of very many."""
+    if len(words) <= _MOST_ROWS:
+        return " ".join(words)
+    end = _MOST_ROWS // 10
+    return " ".join([*words[:end], f"... ({len(words) - 2 * end} more) ...", *words[-end:]])
 
 
 def _places(needs: Tensor, index: int) -> list[int]:

@@ -162,6 +162,20 @@ def headline_groups(results: list[Result]) -> list[Group]:
     return sorted(groups, key=lambda g: HEADLINE.index(g.metric)) if groups[0].metric != found[0] else groups
 
 
+DRAWN = 24
+"""Variants that a report draws and describes one by one.  Its tables of reach and of scores have all of them."""
+
+
+def drawn(results: list[Result]) -> tuple[list[Result], str]:
+    """Return the results of the first `DRAWN` variants, and a note if there are more."""
+    variants = list(dict.fromkeys(result.variant for result in results))
+    if len(variants) <= DRAWN:
+        return results, ""
+    first = set(variants[:DRAWN])
+    note = f"the first {DRAWN} of {len(variants)} variants; the table of reach and scores.csv have all"
+    return [result for result in results if result.variant in first], note
+
+
 def _setting(score: Score) -> str:
     return ", ".join(f"{name}={value}" for name, value in score.overrides.items())
 

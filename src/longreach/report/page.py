@@ -7,7 +7,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from longreach.evaluate import Score
-from longreach.report.curves import THRESHOLDS, Group, Result
+from longreach.report.curves import THRESHOLDS, Group, Result, drawn, headline_groups
 from longreach.report.figures import as_svg, coverage_figure, errors_figure, length_figure, loss_figure
 from longreach.report.tables import METRIC_NAMES, reach_text
 from longreach.report.text import losses_figure
@@ -47,30 +47,32 @@ _ERRORS = {"token_accuracy": "step_error", "id_accuracy": "id_step_error"}
 
 
 def render_page(results: list[Result], groups: list[Group], title: str) -> str:
-    lengths = sorted({score.length for result in results for score in result.scores})
-    first = {result.variant: result for result in reversed(results)}
-    variants = list(dict.fromkeys(result.variant for result in results))
+    few, note = drawn(results)
+    lengths = sorted({score.length for result in few for score in result.scores})
+    first = {result.variant: result for result in reversed(few)}
+    variants = list(dict.fromkeys(result.variant for result in few))
     only_text = all(group.metric == "next_token" for group in groups)
     # autoescape: names and settings come from files that anyone may have written
     template = Environment(autoescape=True).from_string(files("longreach.report").joinpath("page.html.j2").read_text())
     return template.render(
         title=title,
+        note=note,
         metric_name=METRIC_NAMES[groups[0].metric],
         several=any(len(group.curves) > 1 for group in groups),
         seeds=max(len(group.curves) for group in groups),
         groups=[group for group in groups if group.metric != "next_token"],
-        losses_svg=Markup(as_svg(losses)) if (losses := losses_figure(results, "")) else None,
+        losses_svg=Markup(as_svg(losses)) if (losses := losses_figure(few, "")) else None,
         thresholds=THRESHOLDS,
         reach_text=reach_text,
         lengths=lengths,
-        rows=[row for result in results for row in _rows(result, lengths)],
+        rows=[row for result in few for row in _rows(result, lengths)],
         cards=[{"variant": name, "facts": _facts(first[name])} for name in variants],
         configs=[{"variant": name, "text": _settings(first[name])} for name in variants],
         runs=[{"path": result.folder.path.as_posix(), "info": result.info} for result in results],
-        length_svg=None if only_text else Markup(as_svg(length_figure(groups, ""))),
-        errors_svg=Markup(as_svg(errors)) if (errors := errors_figure(results)) else None,
-        loss_svg=Markup(as_svg(loss_figure(results))),
-        coverage_svg=Markup(as_svg(coverage_figure(results))),
+        length_svg=None if only_text else Markup(as_svg(length_figure(headline_groups(few) if note else groups, ""))),
+        errors_svg=Markup(as_svg(errors)) if (errors := errors_figure(few)) else None,
+        loss_svg=Markup(as_svg(loss_figure(few))),
+        coverage_svg=Markup(as_svg(coverage_figure(few))),
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from longreach.evaluate import to_csv
 from longreach.files import write_atomically
-from longreach.report.curves import Group, Result, headline_groups
+from longreach.report.curves import Group, Result, drawn, headline_groups
 from longreach.report.figures import errors_figure, length_figure, save_png
 from longreach.report.page import render_page
 from longreach.report.text import losses_figure, losses_to_csv
@@ -24,16 +24,18 @@ def write_report(results: list[Result], folder: Path) -> Report:
     title = " / ".join(dict.fromkeys(result.info.title or result.info.recipe for result in results))
     groups = headline_groups(results)
     folder.mkdir(parents=True, exist_ok=True)
-    losses = losses_figure(results, title)
+    few, note = drawn(results)
+    heading = f"{title} ({note})" if note else title
+    losses = losses_figure(few, heading)
     only_text = all(group.metric == "next_token" for group in groups)
     png = folder / ("losses.png" if only_text else "accuracy.png")
     report = Report(title, groups, png, folder / "report.html", folder / "scores.csv")
     if not only_text:
-        save_png(length_figure(groups, title), report.png)
+        save_png(length_figure(headline_groups(few) if note else groups, heading), report.png)
     if losses is not None:
         save_png(losses, folder / "losses.png")
         write_atomically(folder / "losses.csv", losses_to_csv(results).encode())
-    errors = errors_figure(results)
+    errors = errors_figure(few)
     if errors is not None:
         save_png(errors, folder / "errors.png")
     write_atomically(report.html, render_page(results, groups, title).encode())
