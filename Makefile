@@ -1,5 +1,6 @@
 # make demo       set up, train three small models, show how far they reach
 # make test       set up, run every check and test
+# make test-slow  the tests that take minutes; numerical tests under two other orders of floating-point sums
 # make setup      only the environment; what is there already is kept
 #
 # PYTHON=python3.12        another interpreter
@@ -43,6 +44,8 @@ test: setup check
 
 test-slow: setup
 	$(BIN)/python -m pytest -n 2 -m slow
+	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n 2 -q tests/numerics tests/golden
+	MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -n 2 -q tests/numerics tests/golden
 
 crash-test: setup
 	$(BIN)/python -m pytest -n 2 -m crash
