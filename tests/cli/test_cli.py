@@ -131,7 +131,7 @@ def test_bad_usage_is_one_line_and_code_2(recipe, capsys, tmp_path):
     )
     _check_fails(capsys, ["run", recipe, "--only="], 2, "no variant ''")
     _check_fails(capsys, ["run", recipe, "--seed", "3"], 2, "seed: unknown key; did you mean seeds")
-    _check_fails(capsys, ["run", recipe, "--threads", "-1"], 2, "--threads must not be negative")
+    _check_fails(capsys, ["run", recipe, "--threads", "-1"], 2, "--threads must be in 1..")
     _check_fails(capsys, ["run", recipe, "--device", "meta"], 2, "runs on cpu and cuda")
     _check_fails(capsys, ["run", recipe, "--train.steps", "08"], 2, "train.steps: expected int, got '08'")
     _check_fails(capsys, ["report", str(tmp_path), "--jsn"], 2, "did you mean --json")

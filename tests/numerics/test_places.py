@@ -44,7 +44,7 @@ def test_places_and_their_loss(name):
     torch.testing.assert_close(some, at_places(everywhere, at), rtol=1e-10, atol=1e-12)
     scores = model.all_logits(sample.tokens[:, :-1], ids[:, :, :-1]).log_softmax(-1)
     right = scores.gather(2, sample.tokens[:, 1:, None])[..., 0].masked_fill(~token_targets(sample), 0)
-    torch.testing.assert_close(answer_loss(model, sample, ids).token, -right.sum(1).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(answer_loss(model, sample, ids).token, -right.sum(1), rtol=1e-10, atol=1e-12)
     assert bool(valid.any())
 
 
