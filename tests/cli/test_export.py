@@ -16,6 +16,7 @@ from longreach.api import (
     LlamaConfig,
     ParityScratchpad,
     Pose,
+    Randomized,
     RunConfig,
     Sequential,
     Span,
@@ -31,6 +32,7 @@ SIZE = {"layers": 1, "width": 16, "heads": 2}
 MODELS = {
     "llama": (LlamaConfig(**SIZE, kv_heads=1), Pose(max_id=40)),
     "neox": (TransformerConfig(**SIZE), Sequential()),
+    "randomized": (LlamaConfig(**SIZE), Randomized(max_id=40)),
     "coupled": (TransformerConfig(**SIZE), Coupled(max_id=40)),
     "scaled": (TINY, Sequential()),
 }
@@ -64,6 +66,12 @@ def test_what_is_written_computes_the_same(runs, name, kind, tmp_path, capsys):
     with torch.no_grad():
         found = theirs.eval()(tokens).logits
         torch.testing.assert_close(found, ours.all_logits(tokens, torch.arange(5)[None, None]), rtol=1e-4, atol=1e-6)
+
+
+def test_it_is_told_that_randomized_ids_become_dense_ones(runs, tmp_path, capsys):
+    for name, told in (("randomized", True), ("llama", False)):
+        assert main(["export", str(runs[name].path), str(tmp_path / name), "--longest", "50"]) == 0
+        assert ("as ids randomized with test: dense" in " ".join(capsys.readouterr().out.split())) == told
 
 
 @pytest.mark.parametrize("settings", [{"tokenizer": "bpe", "vocabulary": 300}, {"tokenizer": "bytes"}])

@@ -1,6 +1,7 @@
 """`longreach probe` on a tiny model of Hugging Face and on a run of ours."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -164,6 +165,17 @@ def test_ids_that_do_not_count_are_refused(trained, tmp_path, capsys):
     (tmp_path / "prompt").write_text("a b c d")
     assert main(["probe", str(tmp_path / "run"), str(tmp_path / "prompt"), "--device", "cpu"]) == 2
     assert "randomized" in capsys.readouterr().err
+
+
+def test_a_probe_of_randomized_ids_says_that_it_reads_dense_ones(trained, tmp_path, capsys):
+    shutil.copytree(trained, tmp_path / "run")
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    drawn = re.sub(r"name: sequential\n(\s+)max_id: 0", r"name: randomized\n\1max_id: 99", config)
+    assert drawn != config
+    (tmp_path / "run" / "config.yaml").write_text(drawn)
+    (tmp_path / "prompt").write_text("a b c a")
+    assert main(["probe", str(tmp_path / "run"), str(tmp_path / "prompt"), *FAST, "--json"]) == 0
+    assert "dense IDs" in json.loads(capsys.readouterr().out)["model"]
 
 
 def test_documents_of_a_prepared_corpus_are_read_by_the_models_own_tokenizer(folder, tmp_path, capsys):
