@@ -115,7 +115,7 @@ def test_a_run_inside_a_long_step_says_what_is_lost_and_a_test_inside_a_batch_st
     lost = re.search(rf"the checkpoint at step {saved} is kept, (\d+) finished steps are lost", error)
     assert lost, error
     assert int(lost[1]) < RECIPE["train"]["save_every"]
-    assert "To go on:  longreach run recipe.yaml --out out --device cpu --resume" in error
+    assert "To go on: longreach run recipe.yaml --out out --device cpu --resume" in error
     testing = start(place, "eval", "out/seed-0", "--device", "cpu", seconds=1)
     wait_until_inside(place, testing)
     testing.send_signal(signal.SIGTERM)
