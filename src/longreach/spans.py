@@ -31,9 +31,11 @@ class Span:
 
     @classmethod
     def parse(cls, text: object) -> "Span":
-        """From `3`, `"3"`, `"1..8"` or a Span."""
+        """Read `3`, `"3"`, `"1..8"`, both ends as in `[1, 8]`, or a Span; ValueError for all else."""
         if isinstance(text, Span):
             return text
+        if isinstance(text, list | tuple) and len(text) == 2:
+            return cls(*text)
         found = re.fullmatch(r"(-?\d+)(?:\.\.(-?\d+))?", str(text).strip())
         if isinstance(text, bool) or not found:
             raise ValueError(f"expected a whole number or a range such as 1..8, got {text!r}")

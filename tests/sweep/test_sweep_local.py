@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import threading
 
 import pytest
 from sweeping import (
@@ -118,5 +117,5 @@ def test_a_job_asks_for_repeatable_products_before_it_looks_at_the_gpu(tmp_path,
         return "cpu"
 
     monkeypatch.setattr(job_module, "choose_device", look)
-    assert job_module._work(order, threading.Event()) == 0
+    assert job_module._work(order, lambda: False) == 0
     assert seen == [("cuda", ":4096:8")]

@@ -104,7 +104,7 @@ def test_every_kind_and_configuration_checks_its_settings() -> None:
 
 def test_python_may_write_what_a_recipe_may() -> None:
     assert lr.VariableAssignment(hops=3) == lr.VariableAssignment(hops=lr.Span(3, 3))
-    assert lr.TrainConfig(lengths="1..6").lengths == lr.Span(1, 6)
+    assert lr.TrainConfig(lengths="1..6").lengths == lr.TrainConfig(lengths=(1, 6)).lengths == lr.Span(1, 6)
     assert lr.EvalConfig(lengths=(1, 6)).lengths == lr.Lengths((1, 6))
     assert lr.EvalConfig(lengths="1:3").lengths == lr.Lengths((1, 2, 3))
     config = lr.RunConfig(task="copy", model={"layers": 1}, train={"optimizer": {"lr": 1}})
@@ -126,7 +126,8 @@ def test_numbers_of_numpy_are_numbers() -> None:
 @pytest.mark.parametrize(
     ("cls", "settings", "line"),
     [
-        (lr.TrainConfig, {"lengths": (1, 6)}, r"^TrainConfig.lengths: expected .* such as 1..8, got \(1, 6\)$"),
+        (lr.TrainConfig, {"lengths": (1, 6, 8)}, r"^TrainConfig.lengths: expected .* such as 1..8, got \(1, 6, 8\)$"),
+        (lr.TrainConfig, {"lengths": (1, 6.5)}, r"^TrainConfig.lengths: a range has whole numbers .*, got 6.5$"),
         (lr.OptimizerConfig, {"lr": "x"}, "^OptimizerConfig.lr: expected float, got 'x'$"),
         (lr.OptimizerConfig, {"lr": math.inf}, "^OptimizerConfig.lr must be a finite number, got inf$"),
         (lr.RunConfig, {"task": "copi"}, "^RunConfig.task: unknown task 'copi'; did you mean copy"),
