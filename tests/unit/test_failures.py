@@ -58,7 +58,7 @@ def one_line(capsys):
     return line
 
 
-@pytest.mark.parametrize(("count", "step"), [(3, 5), (6, 10)])  # run.json and config.yaml come first
+@pytest.mark.parametrize(("count", "step"), [(4, 5), (7, 10)])  # the lock, run.json and config.yaml first
 def test_a_full_disk_is_one_line_and_the_last_state_is_kept(whole, tmp_path, monkeypatch, capsys, count, step):
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "fsync", fails_at(count, os.fsync, FULL))
@@ -84,7 +84,7 @@ def test_a_disk_that_is_full_for_every_file_is_one_line(tmp_path, monkeypatch, c
 
     for module in ("folder", "journal"):
         monkeypatch.setattr(sys.modules[f"longreach.runs.{module}"], "append_line", no_room)
-    monkeypatch.setattr(files.os, "fsync", fails_at(5, os.fsync, FULL))
+    monkeypatch.setattr(files.os, "fsync", fails_at(6, os.fsync, FULL))
     code, folder = run(tmp_path)
     assert code == 1
     assert "No space left on device" in one_line(capsys)

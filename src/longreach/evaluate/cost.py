@@ -14,6 +14,7 @@ from longreach.evaluate.context import BLOCK, Predict, predicted_at_once
 from longreach.evaluate.evaluate import Cell, EvalConfig, batches_of, cells, evaluate
 from longreach.model import Model
 from longreach.positions.ids import IdPolicy
+from longreach.seeding import stream
 from longreach.spans import Lengths
 from longreach.tasks import Sample, Task
 
@@ -255,7 +256,8 @@ def seconds_of_generation(model: Model, task: Task, policy: IdPolicy, sample: Sa
     operations = cost.operations(prompt) + room * (cost.linear + 2 * cost.quadratic * sample.tokens.shape[1])
     if operations / _SLOWEST[torch.device(device).type] + room * _SLOWEST_STEP < _WORTH_MEASURING:
         return 0.0
-    ids = policy.evaluation_ids(task, sample.prompt_only())
+    draws = stream(0, "estimate", torch.arange(len(sample.tokens), device=sample.tokens.device))
+    ids = policy.evaluation_ids(task, sample.prompt_only(), draws)
 
     def read_some(tokens: int) -> tuple[float, float]:
         seconds = _timed(lambda: model(sample.tokens[:, :tokens], ids[:, :, :tokens]), device)
