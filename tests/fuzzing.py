@@ -300,7 +300,7 @@ def files_cases(draw: random.Random, count: int, folder: Path) -> Iterator[Any]:
         shutil.copytree(whole / kind, here)
         files = [path for path in sorted(here.rglob("*")) if path.is_file() and "tensorboard" not in path.parts]
         files = [path for path in files if "report" not in path.parts and path.suffix not in (".png", ".html")]
-        chosen = draw.choice(files)
+        chosen = draw.choice([path for path in files if path.stat().st_size])  # a lock has no content
         how = damage(draw, chosen)
         if chosen.suffix == ".safetensors" and chosen.with_suffix(".json").exists() and draw.random() < 0.7:
             vouch(chosen)

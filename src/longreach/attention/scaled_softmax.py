@@ -1,12 +1,14 @@
 """Softmax whose scores grow with the logarithm of the number of keys."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.attention.base import Attention, AttentionConfig, exact_dtype
+from longreach.config import Bounds
 from longreach.errors import BadInput
 from longreach.positions.encodings import Shape
 from longreach.registry import register
@@ -24,9 +26,9 @@ class ScaledSoftmaxConfig(AttentionConfig):
 
     paper = "Nakanishi, 2025"
 
-    start: float = 0.2
+    start: Annotated[float, Bounds()] = 0.2
     """Initial s."""
-    offset: float = 1.0
+    offset: Annotated[float, Bounds()] = 1.0
     """What s log n is added to."""
     scaled_heads: float = 1.0
     """Share of the heads, the last ones, whose scores grow; the others' stay as they are."""

@@ -33,7 +33,7 @@ class PointerConfig(PositionHeadConfig):
     normalise: bool = True
     """Compare directions, and tokens as they are besides what is learned of them.  A plain product, trained among a
     few tokens, tells only a few apart: a crowd of others has better matches by chance."""
-    start: float = 0.2
+    start: Annotated[float, Bounds()] = 0.2
     """Initial slope of the growth of scores."""
     kind_first: bool = False
     """Decide first among the reserved ID, the current token and any token, then among the tokens.  So the current
