@@ -65,7 +65,7 @@ def test_a_run_leaves_everything_behind(tmp_path):
     assert folder.config() == CONFIG
     info = folder.info()
     assert info.seed == 3
-    assert info.versions["torch"] == torch.__version__
+    assert torch.__version__.startswith(info.versions["torch"])  # which may leave out the build, +cu130
     lines = folder.metrics()
     assert [line["step"] for line in lines if "loss" in line] == [4, 8, 12, 16, 20, 24]
     assert [line["step"] for line in lines if "in_distribution_em" in line] == [10, 20, 24]
