@@ -53,6 +53,7 @@ def undisturbed(tmp_path_factory):
     return tmp_path_factory.mktemp("undisturbed")
 
 
+@pytest.mark.slow
 def test_killed_processes_are_replaced_and_go_on(cluster, node, tmp_path, undisturbed, capsys):
     """First a job's own process, then the worker of Ray's that keeps one."""
     file, out = write(tmp_path / "long.yaml", LONG), tmp_path / "out"
