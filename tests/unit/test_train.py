@@ -25,6 +25,7 @@ from longreach.config import build, to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import make_card
 from longreach.runs import check, runs_together
+from longreach.runs.training import check_compiler
 from longreach.train import Hooks, PrimeConfig, TrainingStream, build_optimizer, legal_lengths, loop, train
 from longreach.train.optimizer import clip_each, learning_rate
 from longreach.train.step import Stepper
@@ -273,3 +274,10 @@ def test_clipping_is_torchs(most):
     assert torch.equal(norm[0], torch.nn.utils.clip_grad_norm_(weights[1], most))
     for found, wanted in zip(*weights, strict=True):
         torch.testing.assert_close(found.grad, wanted.grad)
+
+
+def test_a_compiler_that_is_wrong_is_refused():
+    with pytest.raises(BadInput, match=r"train.compile on a CPU needs torch 2.12 or newer: 2.11.0\+cu130"):
+        check_compiler("cpu", "2.11.0+cu130")
+    for device, version in (("cuda:1", "2.11.0"), ("cpu", "2.12.0"), ("cpu", "2.13.0+cpu")):
+        check_compiler(device, version)

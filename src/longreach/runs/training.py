@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from longreach.errors import RunFailed
+from longreach.errors import BadInput, RunFailed
 from longreach.evaluate import judge, next_tokens
 from longreach.model import Model, member_state, stack_models
 from longreach.ranks import Ranks
@@ -72,6 +72,8 @@ def train_runs(
             stack_state(optimizer, optimizers)
     model.recompute = settings.recompute
     # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
+    if settings.compile:
+        check_compiler(device, torch.__version__)
     compiled = model.compiled() if settings.compile else None
     data = stacked_data([(run.config, run.seed) for run in runs], device)
     report = observer.phase(f"train {_labels(runs)}", settings.steps)
@@ -136,6 +138,15 @@ def train_runs(
     every = [hooks(number) for number in range(len(runs))]
     loss = None if shared is None else shared.loss
     return train(model, optimizer, data, settings, every, step, compiled, shares, ranks, loss)
+
+
+def check_compiler(device: str, version: str) -> None:
+    """Raise BadInput where torch.compile is known to be wrong.
+
+    On CPUs, torch 2.11 compiles the layers of our models so that gradients are off by 2%; 2.12 and 2.13 are right.
+    """
+    if torch.device(device).type == "cpu" and version.startswith("2.11."):
+        raise BadInput(f"train.compile on a CPU needs torch 2.12 or newer: {version} computes other gradients there")
 
 
 def _train_group(
