@@ -118,7 +118,7 @@ def _convert_fields(settings: Settings) -> None:
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
-    """The types of a dataclass's fields, but for those that no recipe can write (a function, a tensor)."""
+    """Return the types of a dataclass's fields, except those that no recipe can write (a function, a tensor)."""
     try:
         hints = get_type_hints(cls, include_extras=True)
     except NameError:  # a type that only type checkers import: what the bases say holds all the same

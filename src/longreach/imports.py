@@ -150,7 +150,7 @@ def _path_set_to(path: Sequence[str]) -> Iterator[None]:
 
 
 def _refuse_two_places(name: str, module: str, origin: RunOrigin) -> None:
-    """One process imports a module once: a second run with a module of the same name would silently get the first's."""
+    """Raise BadInput if an earlier run took the module from another folder: Python imports a module once."""
     if module in _place_of:
         place = origin.places().get(name, _place_of[module])
         if place != _place_of[module]:

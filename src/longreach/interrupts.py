@@ -63,7 +63,7 @@ class Interrupts:
 
     @property
     def asked(self) -> bool:
-        """Whether the process was asked to stop."""
+        """Return whether the process was asked to stop."""
         return self.first is not None
 
     def exit_code(self) -> int:

@@ -9,8 +9,8 @@ from longreach.model import Model
 from longreach.runs import RunConfig
 from longreach.tasks import Sample, Task
 
-_TOKEN_BYTES = 100
-"""Of a token of a sample: its number, its IDs and its masks."""
+_TOKEN_BYTES = 200
+"""Memory per token of a sample: its draws, its word, its IDs and its masks."""
 
 
 def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | None = None) -> Sample:

@@ -7,16 +7,14 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from longreach.capacity import check_memory
-from longreach.cli.console import out, say
+from longreach.cli.console import out
 from longreach.cli.flags import task_settings
+from longreach.cli.prompt import check_sample
 from longreach.config import build_part
 from longreach.errors import BadInput
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task
 
-_TOKEN_BYTES = 200
-"""Memory per token of a sample: its draws, its word and its IDs."""
 _MOST_ROWS = 500
 """Tokens that a table shows; of longer samples it shows the parts around the ends of the prompt and the answer."""
 _MOST_DEPENDENCIES = 4096
@@ -39,8 +37,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     task = build_part(Task, task_settings(args.task, settings), "task")
     task.check_length(args.length)
-    needed = task.max_tokens(args.length) * _TOKEN_BYTES
-    check_memory(needed, "cpu", f"length {args.length}", "use a smaller --length", lambda line: say.print(line))
+    check_sample(task, args.length)
     sample = task.sample(torch.tensor([args.length]), stream(args.seed, "show", torch.arange(1)), args.length)
     size = int(sample.num_tokens[0])
     words = task.words(sample.tokens[0, :size].tolist())

@@ -116,7 +116,7 @@ def _refuse_unknown_keys(settings: Mapping[str, Any]) -> None:
 
 
 def _has_field(section: "Field[Any]", name: str) -> bool:
-    """Whether a section's default settings have a field of that name."""
+    """Return whether a section's default settings have a field of that name."""
     default = section.default_factory
     return callable(default) and name in {field.name for field in fields(default())}
 

@@ -46,7 +46,7 @@ class IdPolicy(Settings):
 
     @property
     def draws_test_ids(self) -> bool:
-        """Whether evaluation draws IDs anew for each sample; then `evaluation_ids` needs draws."""
+        """Return whether evaluation draws IDs for each sample; if so, `evaluation_ids` needs `draws`."""
         return False
 
     def check_test(self, task: Task, num_tokens: int) -> None:
