@@ -15,10 +15,10 @@ from pathlib import Path
 
 import torch
 
-from longreach import files
 from longreach.config import build, read_yaml
 from longreach.runs import RunConfig, RunFolder, execute_together, gather_info
-from longreach.train import ask_for_repeatable_products
+from longreach.system import files
+from longreach.training import ask_for_repeatable_products
 
 
 def main(out: Path, config: RunConfig, kills: int, device: str, seeds: list[int]) -> None:

@@ -33,7 +33,7 @@ from stories import stories, write_jsonl
 from longreach.cli import run as run_verb
 from longreach.cli.main import main
 from longreach.config import to_plain
-from longreach.registry import entries, kinds
+from longreach.config.registry import entries, kinds
 from longreach.runs import load_recipe, shipped_recipes
 
 SECONDS = 10

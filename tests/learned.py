@@ -20,8 +20,8 @@ from longreach.api import (
 from longreach.bench.evaluation import learned_to_repeat
 from longreach.bench.scribble import Scribble, scribbled
 from longreach.bench.workload import Workload
-from longreach.train import TrainingStream, build_optimizer
-from longreach.train.step import Stepper
+from longreach.training import TrainingStream, build_optimizer
+from longreach.training.step import Stepper
 
 
 def _train(model, task, policy, lengths, steps):

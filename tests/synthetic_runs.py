@@ -6,7 +6,7 @@ from pathlib import Path
 
 from longreach.api import EvalConfig, ParityScratchpad, RunConfig, Score, Sequential, TrainConfig, TransformerConfig
 from longreach.config import dump_yaml, to_plain
-from longreach.evaluate import to_json
+from longreach.evaluation import to_json
 from longreach.runs import RunInfo
 
 METRICS = ("token_em_tf", "token_em_free", "token_accuracy", "near_tie")

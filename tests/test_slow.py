@@ -86,7 +86,7 @@ def test_compiled_training_is_eager_training(tmp_path):
 def test_stopping_at_many_moments(tmp_path, moment):
     """More of the resume test than the quick suite has room for: stops at several steps, one after the other."""
     from longreach.runs import Observer
-    from longreach.train import list_checkpoints
+    from longreach.training import list_checkpoints
 
     train = TrainConfig(lengths=Span(1, 6), steps=60, batch_size=8, save_every=7, validate_every=20)
     tests = EvalConfig(lengths=Lengths((3, 6)), samples=20, free_samples=8)

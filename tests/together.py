@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from longreach.config import build, read_yaml
+from longreach.engine.ranks import Ranks, join_ranks
 from longreach.errors import RunFailed
-from longreach.ranks import Ranks, join_ranks
 from longreach.runs import Observer, RunConfig, RunFolder, execute_together, gather_info
 
 

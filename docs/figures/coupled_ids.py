@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
+from longreach.config.spans import Span
 from longreach.seeding import stream
-from longreach.spans import Span
 from longreach.tasks.variable_assignment import VariableAssignment
 
 COLOURS = ["#DDDDDD", "#E69F00", "#56B4E9", "#009E73"]  # reserved, then statements; Okabe and Ito

@@ -13,8 +13,10 @@ from longreach.attention import (
     StickBreakingConfig,
     TopKConfig,
 )
-from longreach.decode import Sampling, generate
-from longreach.evaluate import EvalConfig, Score, evaluate, reach
+from longreach.config.registry import register
+from longreach.config.spans import Lengths, Span
+from longreach.decoding import Sampling, generate
+from longreach.evaluation import EvalConfig, Score, evaluate, reach
 from longreach.hf import from_huggingface, to_huggingface
 from longreach.model import (
     LlamaConfig,
@@ -60,10 +62,8 @@ from longreach.positions.ids import (
     Sequential,
     UniformPose,
 )
-from longreach.registry import register
 from longreach.runs import Observer, RunConfig, RunFolder, choose_device, execute, gather_info, load_model, load_recipe
 from longreach.seeding import Draws, stream
-from longreach.spans import Lengths, Span
 from longreach.tasks import (
     Addition,
     AssignmentTree,
@@ -127,7 +127,7 @@ from longreach.tasks import (
     build_sample,
     join,
 )
-from longreach.train import OptimizerConfig, PrimeConfig, TrainConfig, ask_for_repeatable_products
+from longreach.training import OptimizerConfig, PrimeConfig, TrainConfig, ask_for_repeatable_products
 
 __all__ = [
     "Abacus",

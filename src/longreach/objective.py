@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.attention import exact_dtype
+from longreach.attention.recomputation import recomputed
 from longreach.config import Settings
 from longreach.model import RESERVED, IdChoice, Model, Past, at_places, prompt_ladders
-from longreach.recomputation import recomputed
 from longreach.seeding import Draws
 from longreach.tasks import Sample
 

@@ -18,10 +18,10 @@ from rich.console import Console
 from longreach.api import EvalConfig, Lengths, Span, TrainConfig
 from longreach.cli.main import main, parser
 from longreach.cli.progress import watch
-from longreach.registry import entries, kinds
+from longreach.config.registry import entries, kinds
 from longreach.runs import Observer, RunFolder, check, execute, gather_info, load_recipe, shipped_recipes
 from longreach.tasks import Text
-from longreach.train import list_checkpoints, loop
+from longreach.training import list_checkpoints, loop
 
 RECIPE = {
     "title": "tiny",

@@ -68,7 +68,7 @@ def test_the_example_task_and_policy_work_together(monkeypatch):
     from examples.my_ids import RandomStride
     from examples.my_task import CopyDigits
     from longreach.api import build_model
-    from longreach.decode import generate
+    from longreach.decoding import generate
     from longreach.seeding import stream
 
     task, policy = CopyDigits(), RandomStride(max_stride=5)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from longreach.cli.main import main
-from longreach.train import list_checkpoints
+from longreach.training import list_checkpoints
 
 SLOW = '''
 import os

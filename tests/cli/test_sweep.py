@@ -12,9 +12,9 @@ from rich.console import Console
 from longreach.cli import sweep_table
 from longreach.cli.main import main
 from longreach.cli.progress import duration
-from longreach.sweep import make_plan, read_states
-from longreach.sweep.progress import Progress, write_progress
-from longreach.sweep.state import note_failure
+from longreach.sweeps import make_plan, read_states
+from longreach.sweeps.progress import Progress, write_progress
+from longreach.sweeps.state import note_failure
 
 SWEEP = {
     "task": "parity_scratchpad",
@@ -111,7 +111,7 @@ def test_bad_usage_is_a_line_and_code_2(sweep, capsys, monkeypatch):
     _fails(capsys, ["sweep", "run", sweep, "--train.steps", "3"], 2, "unknown argument '--train.steps'")
     _fails(capsys, ["sweep", "status", sweep, "--jsn"], 2, "did you mean --json")
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "longreach.sweep.backends.ray", raising=False)
+    monkeypatch.delitem(sys.modules, "longreach.sweeps.backends.ray", raising=False)
     _fails(capsys, ["sweep", "run", sweep, "--backend", "ray"], 2, "pip install 'longreach[ray]'")
 
 

@@ -55,7 +55,7 @@ def test_ctrl_c_stops_between_two_operations(trained, monkeypatch, capsys):
 
     command = ["text", "loss", str(trained / "exported"), str(trained / "corpus"), "--contexts", "16"]
     with monkeypatch.context() as patch:
-        patch.setattr("longreach.evaluate.evaluate_text", interrupted)
+        patch.setattr("longreach.evaluation.evaluate_text", interrupted)
         assert main(command) == 130
     story = str(trained / "stories.jsonl")
     with monkeypatch.context() as patch:

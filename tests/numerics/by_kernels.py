@@ -6,9 +6,11 @@ from unittest.mock import patch
 import torch
 
 from longreach.api import Copy, Sequential, build_model
-from longreach.model import block, fused, stack_models, transformer
+from longreach.engine import fused
+from longreach.engine.fused import run_fused
+from longreach.engine.stacking import stack_models
+from longreach.model import block, transformer
 from longreach.model.block import SelfAttention
-from longreach.model.fused import run_fused
 from longreach.model.transformer import Transformer
 from longreach.seeding import stream
 

@@ -8,7 +8,7 @@ import torch
 from by_kernels import by_kernels, small_model
 
 from longreach.api import TransformerConfig
-from longreach.beside import Watch, beside_backward
+from longreach.engine.second_stream import Watch, beside_backward
 from longreach.objective import answer_loss
 
 

@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from catalogue import BIASES
 
 from longreach.api import FireConfig, ScaledSoftmaxConfig, TransformerConfig, build_model
-from longreach.attention import Attention, flex
+from longreach.attention import Attention
+from longreach.engine import flex
 
 DEVICE = sys.argv[1]
 TOKENS = flex.FROM + 10 if DEVICE == "cuda" else 150

@@ -8,11 +8,11 @@ import torch
 from by_kernels import by_kernels, by_plain_layers, small_model
 
 from longreach.api import ScaledSoftmaxConfig, TransformerConfig
-from longreach.model.fused import fits, gelu_products
-from longreach.model.fused.gelu import gelu_and_slopes, gelu_backward
-from longreach.model.fused.look_up import look_up
-from longreach.model.fused.norm import add_and_norm
-from longreach.model.fused.rotary import turn_apart
+from longreach.engine.fused import fits, gelu_products
+from longreach.engine.fused.gelu import gelu_and_slopes, gelu_backward
+from longreach.engine.fused.look_up import look_up
+from longreach.engine.fused.norm import add_and_norm
+from longreach.engine.fused.rotary import turn_apart
 from longreach.objective import answer_loss
 from longreach.positions.encodings import rotate
 

@@ -8,7 +8,8 @@ import sys
 import torch
 
 from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, Softmax, TransformerConfig, build_model
-from longreach.model import stack_models, transformer
+from longreach.engine.stacking import stack_models
+from longreach.model import transformer
 from longreach.objective import answer_loss
 from longreach.seeding import stream
 

@@ -23,10 +23,11 @@ from longreach.api import (
     build_model,
     stream,
 )
-from longreach.evaluate import Judge, judge_in_one_pass, judging
+from longreach.engine import judging
+from longreach.evaluation import Judge, judge_in_one_pass
 from longreach.positions.encodings import Shape
-from longreach.train import TrainingStream, build_optimizer
-from longreach.train.step import Stepper
+from longreach.training import TrainingStream, build_optimizer
+from longreach.training.step import Stepper
 
 judging._WORK = 0
 STEPS, ROWS = 150, 64

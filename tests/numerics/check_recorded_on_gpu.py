@@ -6,13 +6,13 @@ import sys
 
 import torch
 
-from longreach import beside
 from longreach.api import Copy, Sequential, TransformerConfig, build_model
-from longreach.model import stack_models
+from longreach.engine import second_stream as beside
+from longreach.engine.stacking import stack_models
 from longreach.objective import ObjectiveConfig
-from longreach.train.optimizer import OptimizerConfig, build_optimizer
-from longreach.train.step import Stepper
-from longreach.train.stream import TrainingStream
+from longreach.training.optimizer import OptimizerConfig, build_optimizer
+from longreach.training.step import Stepper
+from longreach.training.stream import TrainingStream
 
 STEPS = 30
 

@@ -8,8 +8,8 @@ import torch
 
 from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, TransformerConfig, build_model
 from longreach.attention import Attention
-from longreach.attention.short import short_attention
-from longreach.model import stack_models
+from longreach.engine.short_attention import short_attention
+from longreach.engine.stacking import stack_models
 from longreach.model.block import SelfAttention
 from longreach.objective import answer_loss
 from longreach.positions.encodings import rotate

@@ -8,8 +8,8 @@ from itertools import product
 import torch
 from torch import nn
 
-from longreach.train import update
-from longreach.train.optimizer import OptimizerConfig, build_optimizer, clip_each, take_shares
+from longreach.engine import update
+from longreach.training.optimizer import OptimizerConfig, build_optimizer, clip_each, take_shares
 
 update._BLOCK, update._PIECES, update._SUMS = 16, 4, 4  # so that all of them are needed several times
 RATE = 0.01

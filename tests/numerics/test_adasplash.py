@@ -9,7 +9,7 @@ from entmax import entmax15
 from on_gpu import OnGpu
 
 from longreach.api import AlibiConfig, AsEntmaxConfig, EntmaxConfig, TransformerConfig, build_model
-from longreach.attention import adasplash
+from longreach.engine import adasplash
 
 
 def _as_the_package(calls):

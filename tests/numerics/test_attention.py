@@ -25,7 +25,7 @@ from longreach.api import (
 )
 from longreach.attention import Attention
 from longreach.errors import BadInput
-from longreach.evaluate.look_inside import watch
+from longreach.evaluation.look_inside import watch
 from longreach.positions.encodings import Bias, Shape
 
 

@@ -18,8 +18,9 @@ from longreach.api import (
     TransformerConfig,
     build_model,
 )
-from longreach.model import stack_models, transformer
-from longreach.model.by_token import pays, suits
+from longreach.engine.by_token import pays, suits
+from longreach.engine.stacking import stack_models
+from longreach.model import transformer
 from longreach.objective import answer_loss
 from longreach.seeding import stream
 

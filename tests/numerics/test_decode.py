@@ -25,13 +25,13 @@ from longreach.api import (
     VariableAssignment,
     build_model,
 )
-from longreach.decode import Generated, answers, generate
-from longreach.decode.generate import _Writing
+from longreach.decoding import Generated, answers, generate
+from longreach.decoding.generate import _Writing
 from longreach.errors import BadInput
-from longreach.evaluate import judge, run_free
+from longreach.evaluation import judge, run_free
 from longreach.seeding import stream
 from longreach.tasks import PAD
-from longreach.train import Hooks, TrainingStream, build_optimizer, train
+from longreach.training import Hooks, TrainingStream, build_optimizer, train
 
 PAIRS = [(encoding, ScaledSoftmaxConfig()) for encoding in ENCODINGS] + [(RopeConfig(), other) for other in ATTENTIONS]
 JOBS = [

@@ -23,8 +23,9 @@ from longreach.api import (
     TransformerConfig,
     build_model,
 )
-from longreach.attention import base, flex
-from longreach.model import stack_models
+from longreach.attention import base
+from longreach.engine import flex
+from longreach.engine.stacking import stack_models
 
 every_bias = pytest.mark.parametrize("config", BIASES, ids=label)
 

@@ -7,7 +7,7 @@ import torch
 from on_gpu import OnGpu, run_apart
 
 from longreach.api import TransformerConfig, build_model
-from longreach.model import stack_models
+from longreach.engine.stacking import stack_models
 from longreach.model.block import FeedForward, _may_launch
 
 pytest.importorskip("triton")
@@ -36,7 +36,7 @@ def test_they_compute_what_plain_layers_do():
     ],
 )
 def test_they_are_used_for_layers_of_their_kind(config, fits):
-    from longreach.model.fused import fits as fit
+    from longreach.engine.fused import fits as fit
 
     models = [
         build_model(TransformerConfig(**{"layers": 2, "width": 64, "heads": 2} | config), 5, seed) for seed in (0, 1)
@@ -59,7 +59,7 @@ def test_they_are_used_for_layers_of_their_kind(config, fits):
     ],
 )
 def test_they_are_left_out_where_someone_watches(watch):
-    from longreach.model.fused import fits
+    from longreach.engine.fused import fits
 
     model = build_model(TransformerConfig(layers=2, width=64, heads=2), 5, 0)
     with watch(model):
@@ -68,7 +68,7 @@ def test_they_are_left_out_where_someone_watches(watch):
 
 
 def test_they_are_left_out_where_a_part_is_replaced():
-    from longreach.model.fused import fits
+    from longreach.engine.fused import fits
 
     class Own(FeedForward):
         pass
@@ -82,7 +82,7 @@ def test_they_are_left_out_where_a_part_is_replaced():
 
 
 def test_products_with_gelu_are_for_tiles_of_one_model():
-    from longreach.model.fused import gelu_products
+    from longreach.engine.fused import gelu_products
 
     rows, weight = torch.zeros(256, 64), torch.zeros(128, 64)
     assert gelu_products.fits(rows, weight)

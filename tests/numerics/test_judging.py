@@ -27,11 +27,12 @@ from longreach.api import (
     build_model,
 )
 from longreach.bench.scribble import Scribble, scribbled
-from longreach.evaluate import Judge, Judged, evaluate, judge, judge_in_one_pass, judge_in_two_passes, judging
-from longreach.evaluate.evaluate import Cell, batches_of
-from longreach.evaluate.exact_match import Asked
-from longreach.evaluate.two_passes import Batch, Tried, try_in_half
-from longreach.recording import fixed, put, record
+from longreach.engine import judging
+from longreach.engine.recording import fixed, put, record
+from longreach.engine.two_passes import Batch, Tried, try_in_half
+from longreach.evaluation import Judge, Judged, evaluate, judge, judge_in_one_pass, judge_in_two_passes
+from longreach.evaluation.evaluate import Cell, batches_of
+from longreach.evaluation.exact_match import Asked
 
 
 def trace(compute, batch):

@@ -34,15 +34,15 @@ from longreach.api import (
     build_model,
     stream,
 )
-from longreach.decode import generate
+from longreach.config.registry import entries
+from longreach.decoding import generate
 from longreach.errors import BadInput
-from longreach.evaluate import judge, run_free
-from longreach.evaluate.exact_match import NEAR_TIE
+from longreach.evaluation import judge, run_free
+from longreach.evaluation.exact_match import NEAR_TIE
 from longreach.model import IdChoice, Past
 from longreach.objective import answer_loss, id_choices, id_targets, token_targets
 from longreach.positions.encodings import NoEncoding
-from longreach.registry import entries
-from longreach.train import Hooks, TrainingStream, build_optimizer, train
+from longreach.training import Hooks, TrainingStream, build_optimizer, train
 
 HEADS = [
     TableConfig(),

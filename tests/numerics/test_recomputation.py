@@ -8,7 +8,7 @@ from helpers import draw
 from longreach import objective
 from longreach.api import AlibiConfig, Copy, Sequential, TransformerConfig, build_model
 from longreach.attention import base
-from longreach.model import stack_models
+from longreach.engine.stacking import stack_models
 
 TASK = Copy()
 SAMPLE = draw(TASK, [7, 3, 6, 7])

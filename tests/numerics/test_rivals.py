@@ -29,9 +29,9 @@ from longreach.api import (
     VariableAssignment,
     build_model,
 )
-from longreach.decode import generate
+from longreach.decoding import generate
 from longreach.errors import BadInput
-from longreach.evaluate.look_inside import Truth, look_inside
+from longreach.evaluation.look_inside import Truth, look_inside
 from longreach.objective import answer_loss, token_targets
 from longreach.runs import check
 

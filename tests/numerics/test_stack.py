@@ -28,14 +28,14 @@ from longreach.api import (
     VariableAssignment,
     build_model,
 )
+from longreach.config.registry import entries
+from longreach.engine.stacking import member_state, stack_models
 from longreach.errors import BadInput
-from longreach.model import member_state, stack_models
 from longreach.objective import answer_loss
 from longreach.positions.ids import Sequential
-from longreach.registry import entries
-from longreach.train import Hooks, StackedStream, TrainingStream, build_optimizer, train
-from longreach.train.optimizer import clip_each
-from longreach.train.step import Stepper
+from longreach.training import Hooks, StackedStream, TrainingStream, build_optimizer, train
+from longreach.training.optimizer import clip_each
+from longreach.training.step import Stepper
 
 SEEDS = (3, 1, 4)
 PARITY = ParityScratchpad()

@@ -10,8 +10,8 @@ from helpers import TINY, draw
 from learned import JOBS, PREDICTED, half_trained, repeating
 
 from longreach.api import PointerConfig, Sequential, Tape, VariableAssignment, build_model
-from longreach.evaluate import judge_in_one_pass, judge_in_two_passes
-from longreach.evaluate.two_passes import CLEAR
+from longreach.engine.two_passes import CLEAR
+from longreach.evaluation import judge_in_one_pass, judge_in_two_passes
 
 HALVES = [torch.float16, torch.bfloat16]
 CHECKED = 3

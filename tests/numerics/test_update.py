@@ -48,7 +48,7 @@ def _weight(optimizer):
     ],
 )
 def test_they_are_used_where_they_do_the_same(change, fits):
-    from longreach.train.update import fits as fit
+    from longreach.engine.update import fits as fit
 
     optimizer = _optimizer()
     change(optimizer)
@@ -56,7 +56,7 @@ def test_they_are_used_where_they_do_the_same(change, fits):
 
 
 def test_other_optimizers_and_precisions_are_left_to_torch():
-    from longreach.train.update import fits
+    from longreach.engine.update import fits
 
     weight = torch.nn.Parameter(torch.ones(2))
     weight.grad = torch.ones(2)

@@ -12,8 +12,8 @@ import yaml
 
 from longreach.config import build
 from longreach.runs import RunConfig, RunFolder, execute, gather_info
-from longreach.sweep import make_plan
-from longreach.train import list_checkpoints
+from longreach.sweeps import make_plan
+from longreach.training import list_checkpoints
 
 TINY = {
     "title": "tiny",

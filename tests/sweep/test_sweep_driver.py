@@ -8,9 +8,9 @@ from sweeping import TINY, write
 
 from longreach.errors import BadInput
 from longreach.runs import LOCK, hold, is_locked
-from longreach.sweep import Backend, BackendLost, Watcher, drive, make_plan, read_states, sole_driver
-from longreach.sweep.process import Outcome
-from longreach.sweep.state import read_attempts
+from longreach.sweeps import Backend, BackendLost, Watcher, drive, make_plan, read_states, sole_driver
+from longreach.sweeps.process import Outcome
+from longreach.sweeps.state import read_attempts
 
 GOOD, BAD, STOPPED = Outcome(False, ""), Outcome(False, "it broke"), Outcome(True, "")
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longreach.config import merge, nested
-from longreach.sweep.expand import Choice, Condition, When, combinations, settle
-from longreach.sweep.names import is_folder_name, variation_name
+from longreach.sweeps.expand import Choice, Condition, When, combinations, settle
+from longreach.sweeps.names import is_folder_name, variation_name
 
 PATHS = ["ids", "ids.max_id", "model.layers", "train.optimizer.lr", "train.steps"]
 SCALARS = st.one_of(

@@ -7,7 +7,7 @@ from sweeping import TINY, write
 
 from longreach.errors import BadInput
 from longreach.runs import check, load_recipe
-from longreach.sweep import check_plan, make_plan
+from longreach.sweeps import check_plan, make_plan
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,11 +21,11 @@ from sweeping import (
 
 from longreach.cli.main import main
 from longreach.errors import BadInput
-from longreach.report import load_results
-from longreach.sweep import LocalBackend, Resources, make_plan
-from longreach.sweep import job as job_module
-from longreach.sweep.backends import local
-from longreach.sweep.order import make_order
+from longreach.reports import load_results
+from longreach.sweeps import LocalBackend, Resources, make_plan
+from longreach.sweeps import job as job_module
+from longreach.sweeps.backends import local
+from longreach.sweeps.order import make_order
 
 
 def test_a_killed_job_goes_on_and_hurts_no_other(tmp_path):

@@ -11,9 +11,9 @@ from sweeping import LONG, TINY, kill, process_of, start, wait_for_a_checkpoint,
 
 from longreach.cli.main import main
 from longreach.runs import RunFolder, execute, execute_together, gather_info
-from longreach.sweep import make_plan, read_states
-from longreach.sweep.progress import read_progress
-from longreach.train import list_checkpoints
+from longreach.sweeps import make_plan, read_states
+from longreach.sweeps.progress import read_progress
+from longreach.training import list_checkpoints
 
 IDS = ["sequential", {"name": "coupled", "max_id": 20}]
 MIXED = {**TINY, "seeds": 2, "grid": {"ids": IDS, "train.optimizer.lr": [1e-3, 4e-3]}}

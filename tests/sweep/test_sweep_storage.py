@@ -15,10 +15,10 @@ from sweeping import ENDLESS, LONG, TINY, check_whole, finish, kill, process_of,
 from longreach.cli.main import main
 from longreach.errors import RunFailed
 from longreach.runs import HOLDER, LOCK
-from longreach.sweep import Backend, Watcher, drive, make_plan, open_mirror, open_storage, read_states
-from longreach.sweep import courier as couriers
-from longreach.sweep.courier import SIGN, Courier
-from longreach.sweep.process import Outcome
+from longreach.sweeps import Backend, Watcher, drive, make_plan, open_mirror, open_storage, read_states
+from longreach.sweeps import courier as couriers
+from longreach.sweeps.courier import SIGN, Courier
+from longreach.sweeps.process import Outcome
 
 STACKED = {**TINY, "seeds": 2, "stack": 2}
 

@@ -12,7 +12,7 @@ from helpers import TINY
 
 from longreach.api import OptimizerConfig, build_model
 from longreach.errors import RunFailed
-from longreach.train import (
+from longreach.training import (
     build_optimizer,
     list_checkpoints,
     load_checkpoint,
@@ -107,7 +107,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path):
         from pathlib import Path
         from unit.test_checkpoint import _trained
         from longreach.errors import RunFailed
-        from longreach.train import save_checkpoint
+        from longreach.training import save_checkpoint
         model, optimizer = _trained()
         folder = Path({str(tmp_path)!r})
         save_checkpoint(folder, 1, model, optimizer, None)

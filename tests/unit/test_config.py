@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from longreach import config
 from longreach.api import RecurrentConfig, TransformerConfig
 from longreach.config import build, dump_yaml, merge, nested, read_value, read_yaml, to_plain, yaml_lines
+from longreach.config import yaml_files as config
+from longreach.config.registry import lookup, register
+from longreach.config.spans import Lengths, Span
 from longreach.errors import BadInput
-from longreach.registry import lookup, register
 from longreach.runs import RunConfig, parse_recipe
-from longreach.spans import Lengths, Span
 
 BASE = {"task": "sparse_parity"}
 
@@ -42,8 +42,8 @@ def test_a_built_config_survives_being_written_and_read(tmp_path):
             "a table over 2 tokens for a vocabulary of 4",
         ),
         ({"task": "no_module.Thing"}, "task: cannot import task 'no_module.Thing'"),
-        ({"task": "longreach.registry.lookup"}, "is not a class"),
-        ({"task": "longreach.spans.Span"}, "is not a Task"),
+        ({"task": "longreach.config.registry.lookup"}, "is not a class"),
+        ({"task": "longreach.config.spans.Span"}, "is not a Task"),
         (
             {"task": {"name": "planted", "q_pos": "windo"}},
             "task.q_pos: unknown position_law 'windo'; did you mean window",

@@ -29,7 +29,7 @@ from longreach.api import (
     evaluate,
 )
 from longreach.errors import BadInput
-from longreach.evaluate.controls import spoil
+from longreach.evaluation.controls import spoil
 from longreach.runs import check, load_model
 
 

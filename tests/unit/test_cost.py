@@ -4,12 +4,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from longreach import capacity
-from longreach.capacity import check_memory, free_memory, size, total_memory
 from longreach.cli.progress import watch
 from longreach.config import build
+from longreach.config.spans import Lengths
 from longreach.errors import BadInput
-from longreach.evaluate import (
+from longreach.evaluation import (
     EvalConfig,
     PassCost,
     Work,
@@ -23,7 +22,8 @@ from longreach.evaluate import (
 from longreach.positions.ids import Randomized
 from longreach.runs import RunConfig, expect_test, new_model
 from longreach.runs.observer import Observer
-from longreach.spans import Lengths
+from longreach.system import capacity
+from longreach.system.capacity import check_memory, free_memory, size, total_memory
 
 SETTINGS = {"task": "copy", "model": {"layers": 2, "width": 16, "heads": 2}}
 

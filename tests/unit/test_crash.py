@@ -25,7 +25,7 @@ from longreach.api import (
 )
 from longreach.config import dump_yaml, to_plain
 from longreach.runs import RunFolder
-from longreach.train import list_checkpoints
+from longreach.training import list_checkpoints
 
 SCRIPT = Path(__file__).parents[1] / "crashing.py"
 

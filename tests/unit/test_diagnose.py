@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longreach.api import Copy, Coupled, Majority, ParityScratchpad, Sequential, Span, build_model, stream
-from longreach.diagnose import diagnose_data, diagnose_model, diagnose_task, extend, influence, read_rows
-from longreach.diagnose.calibrate import calibrate
-from longreach.diagnose.coverage import Shown, cover, kinds
-from longreach.diagnose.estimates import over_samples, share
-from longreach.diagnose.needs import Needs, join, known_needs
-from longreach.diagnose.probe import CHANGE
-from longreach.diagnose.recorded import split
+from longreach.diagnosis import diagnose_data, diagnose_model, diagnose_task, extend, influence, read_rows
+from longreach.diagnosis.calibrate import calibrate
+from longreach.diagnosis.coverage import Shown, cover, kinds
+from longreach.diagnosis.estimates import over_samples, share
+from longreach.diagnosis.needs import Needs, join, known_needs
+from longreach.diagnosis.probe import CHANGE
+from longreach.diagnosis.recorded import split
 from longreach.errors import BadInput
 
 

@@ -15,9 +15,9 @@ from longreach.api import (
     TransformerConfig,
     build_model,
 )
+from longreach.config.registry import entries
 from longreach.errors import BadInput
 from longreach.positions.encodings import Shape, rotate
-from longreach.registry import entries
 
 
 def _model(encoding, levels=1, heads=2):

@@ -12,13 +12,13 @@ import torch
 from helpers import execute_in
 from test_runs import CONFIG
 
-from longreach import files
 from longreach.cli.main import main
 from longreach.config import dump_yaml, to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.runs import Observer, RunFolder
-from longreach.train import ask_for_repeatable_products, deterministic_kernels, list_checkpoints, newest_intact
-from longreach.train.step import Stepper
+from longreach.system import files
+from longreach.training import ask_for_repeatable_products, deterministic_kernels, list_checkpoints, newest_intact
+from longreach.training.step import Stepper
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -29,10 +29,10 @@ from longreach.api import (
     build_model,
     generate,
 )
+from longreach.config.registry import entries
 from longreach.errors import BadInput
 from longreach.positions.ids import coverage
-from longreach.registry import entries
-from longreach.relabelling import increasing
+from longreach.positions.ids.relabelling import increasing
 from longreach.seeding import stream
 from longreach.tasks import PAD
 

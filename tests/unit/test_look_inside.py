@@ -29,8 +29,8 @@ from longreach.api import (
 from longreach.attention import Attention
 from longreach.cli.inspect import verdict
 from longreach.errors import BadInput
-from longreach.evaluate import attention_figure, run_free
-from longreach.evaluate.look_inside import Truth, attention_weights, detail, look_inside, sharing, watch
+from longreach.evaluation import attention_figure, run_free
+from longreach.evaluation.look_inside import Truth, attention_weights, detail, look_inside, sharing, watch
 from longreach.positions.encodings import Bias, Shape
 
 CHAIN = VariableAssignment(num_names=14, hops=Span(1, 3), echo=True, end="marked")
@@ -249,6 +249,6 @@ def test_a_picture_has_a_panel_for_each_head_or_each_layer(monkeypatch):
 
 
 def test_sequences_that_are_too_long_are_refused(monkeypatch):
-    monkeypatch.setattr("longreach.evaluate.look_inside.MOST_TOKENS", 5)
+    monkeypatch.setattr("longreach.evaluation.look_inside.MOST_TOKENS", 5)
     with pytest.raises(BadInput, match="too many to look inside"):
         _look("rule")

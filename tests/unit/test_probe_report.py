@@ -17,8 +17,8 @@ from longreach.cli.main import main
 from longreach.cli.probe_report_table import probe_table
 from longreach.errors import BadInput
 from longreach.probe.summary import summarise
-from longreach.report import find_probes, write_probe_report
-from longreach.report.probe_figures import (
+from longreach.reports import find_probes, write_probe_report
+from longreach.reports.probe_figures import (
     faithfulness_figure,
     goes_with_figure,
     kinds_figure,
@@ -26,7 +26,7 @@ from longreach.report.probe_figures import (
     survival_figure,
     weights_figure,
 )
-from longreach.report.probe_page import page_data, render_probe_page
+from longreach.reports.probe_page import page_data, render_probe_page
 
 
 class _Tags(HTMLParser):

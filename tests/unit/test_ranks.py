@@ -34,7 +34,7 @@ from longreach.cli.main import main
 from longreach.config import dump_yaml, to_plain
 from longreach.errors import BadInput
 from longreach.runs import Observer, RunFolder, load_model, new_model
-from longreach.train import check_parallel, list_checkpoints
+from longreach.training import check_parallel, list_checkpoints
 
 SCRIPT = Path(__file__).parents[1] / "together.py"
 SMALL = replace(TINY, width=16)

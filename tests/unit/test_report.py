@@ -19,11 +19,11 @@ from longreach.api import (
     TrainConfig,
 )
 from longreach.errors import BadInput
-from longreach.evaluate import Score, make_card
-from longreach.report import headline_groups, load_results, score_table, write_report
-from longreach.report.curves import DRAWN, Curve, Group, group
-from longreach.report.figures import length_figure, styles
-from longreach.report.tables import reach_text
+from longreach.evaluation import Score, make_card
+from longreach.reports import headline_groups, load_results, score_table, write_report
+from longreach.reports.curves import DRAWN, Curve, Group, group
+from longreach.reports.figures import length_figure, styles
+from longreach.reports.tables import reach_text
 
 CONFIG = RunConfig(
     task=ParityScratchpad(),

@@ -24,7 +24,7 @@ from longreach.api import (
 )
 from longreach.cli.main import main
 from longreach.errors import BadInput
-from longreach.report import load_results
+from longreach.reports import load_results
 from longreach.results import Selection, cells, export, load_runs, parse_condition, pivot, varied
 from longreach.results.index import NAME
 from longreach.runs import find_runs

@@ -37,7 +37,7 @@ from longreach.api import (
 from longreach.cli.main import main
 from longreach.errors import BadInput, RunFailed
 from longreach.runs import Observer, RunFolder, check, execute, gather_info, load_model
-from longreach.train import build_optimizer, list_checkpoints, save_checkpoint
+from longreach.training import build_optimizer, list_checkpoints, save_checkpoint
 
 CONFIG = RunConfig(
     task=ParityScratchpad(),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longreach.errors import BadInput
-from longreach.evaluate import Score, from_json, reach, to_csv, to_json
+from longreach.evaluation import Score, from_json, reach, to_csv, to_json
 
 
 def _curve(*rates):

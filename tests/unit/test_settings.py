@@ -12,19 +12,20 @@ import torch
 
 import longreach.api as lr
 from longreach.bench.protocols import EveryTarget, Protocol
-from longreach.config import LARGEST_ID, Bounds, Settings, _hints, build
-from longreach.decode import Sampling
+from longreach.config import LARGEST_ID, Bounds, Settings, build
+from longreach.config.registry import entries, kinds
+from longreach.config.settings import _hints
+from longreach.decoding import Sampling
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluate.controls import SpoiltIds
+from longreach.evaluation.controls import SpoiltIds
+from longreach.positions.ids.relabelling import increasing, offset, skips
 from longreach.probe import ProbeConfig
-from longreach.registry import entries, kinds
-from longreach.relabelling import increasing, offset, skips
 from longreach.runs import check, execute_together, gather_info, seeds_of
-from longreach.sweep.resources import Resources
+from longreach.sweeps.resources import Resources
 from longreach.tasks.planted_laws import FixedGaps, TableLabel, WeightedTokens
 from longreach.text import PrepareConfig
-from longreach.train import list_checkpoints
-from longreach.train.step import Stepper
+from longreach.training import list_checkpoints
+from longreach.training.step import Stepper
 
 PLAIN = (
     lr.RunConfig, lr.TrainConfig, lr.OptimizerConfig, lr.ObjectiveConfig, lr.PrimeConfig, lr.EvalConfig, Sampling,
@@ -188,7 +189,7 @@ def test_classes_of_a_user_are_checked_too(cls: type[Double]) -> None:
 
 def test_fields_are_converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr("longreach.config._convert_fields", lambda settings: calls.append(type(settings)))
+    monkeypatch.setattr("longreach.config.settings._convert_fields", lambda settings: calls.append(type(settings)))
     lr.LlamaConfig()
     assert calls.count(lr.LlamaConfig) == 1
 
@@ -236,7 +237,7 @@ def test_the_last_good_checkpoint_stays(tmp_path: Path, monkeypatch: pytest.Monk
     def spoil_at_the_end(config: lr.OptimizerConfig, step: int, steps: int) -> float:
         return 1e300 if step == steps - 1 else 1e-3
 
-    monkeypatch.setattr("longreach.train.step.learning_rate", spoil_at_the_end)
+    monkeypatch.setattr("longreach.training.step.learning_rate", spoil_at_the_end)
     config = replace(CONFIG, train=replace(CONFIG.train, steps=3, save_every=2))
     with pytest.raises(RunFailed, match=r"after step 3 are not finite; the last good state is step 2"):
         run_stack([config], tmp_path)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from longreach.api import LlamaConfig, build_model
-from longreach.evaluate import ContextLoss, choose_targets, loss_by_context, next_tokens, resampled_documents
+from longreach.evaluation import ContextLoss, choose_targets, loss_by_context, next_tokens, resampled_documents
 from longreach.positions.ids import Sequential
 from longreach.probe import OwnModel, ProbeConfig, predicting, probe_targets, summarise_sparsity
 from longreach.probe.sparsity import CONTROLS, changes_by_k, slopes, sufficiency

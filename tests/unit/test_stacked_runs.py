@@ -15,7 +15,7 @@ from longreach.api import ShawConfig
 from longreach.cli.main import main
 from longreach.errors import BadInput, RunFailed
 from longreach.runs import Observer, RunFolder, check, execute, execute_together, gather_info, load_model
-from longreach.train import list_checkpoints, save_checkpoint
+from longreach.training import list_checkpoints, save_checkpoint
 
 SEEDS = [5, 2, 7]
 STACK = [f"seed-{seed}" for seed in SEEDS]

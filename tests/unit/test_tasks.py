@@ -26,8 +26,8 @@ from longreach.api import (
     VariableAssignment,
 )
 from longreach.config import build_part, to_plain
+from longreach.config.registry import entries
 from longreach.errors import BadInput
-from longreach.registry import entries
 from longreach.seeding import Draws, stream
 from longreach.tasks import PAD, Multiplication, Worksheet
 

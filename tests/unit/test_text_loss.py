@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longreach.api import Sequential, TransformerConfig, build_model
+from longreach.config.spans import Lengths
 from longreach.errors import BadInput
-from longreach.evaluate import ContextLoss, EvalConfig, evaluate_text, next_tokens, over_documents
-from longreach.evaluate.context import BLOCK, choose_targets, loss_by_context, loss_by_position, predicted_at_once
-from longreach.evaluate.text import check_text_test
-from longreach.spans import Lengths
+from longreach.evaluation import ContextLoss, EvalConfig, evaluate_text, next_tokens, over_documents
+from longreach.evaluation.context import BLOCK, choose_targets, loss_by_context, loss_by_position, predicted_at_once
+from longreach.evaluation.text import check_text_test
 from longreach.tasks import Text
 from longreach.text import Split
 

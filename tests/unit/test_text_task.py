@@ -13,7 +13,7 @@ from stories import long_story, write_jsonl
 from longreach.api import Coupled, Predicted, Randomized, Sequential, TransformerConfig, build_model, generate
 from longreach.cli.main import main
 from longreach.errors import BadInput
-from longreach.evaluate import next_tokens
+from longreach.evaluation import next_tokens
 from longreach.seeding import stream
 from longreach.tasks import Text
 from longreach.tasks import text as task_module

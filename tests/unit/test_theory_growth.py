@@ -14,7 +14,7 @@ from longreach.attention import AttentionConfig
 from longreach.cli.main import main
 from longreach.config import build_part
 from longreach.positions.encodings import EncodingConfig
-from longreach.report.growth import Comparison, Measured, Predicted, compare
+from longreach.reports.growth import Comparison, Measured, Predicted, compare
 from longreach.seeding import stream
 from longreach.tasks.planted_laws import FixedGaps, SumMod, TableLabel, UniformTokens, WeightedTokens, WindowPositions
 from longreach.theory import (

@@ -23,12 +23,12 @@ from longreach.api import (
 )
 from longreach.config import build, to_plain
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluate import make_card
+from longreach.evaluation import make_card
 from longreach.runs import check, runs_together
 from longreach.runs.training import check_compiler
-from longreach.train import Hooks, PrimeConfig, TrainingStream, build_optimizer, legal_lengths, loop, train
-from longreach.train.optimizer import clip_each, learning_rate
-from longreach.train.step import Stepper
+from longreach.training import Hooks, PrimeConfig, TrainingStream, build_optimizer, legal_lengths, loop, train
+from longreach.training.optimizer import clip_each, learning_rate
+from longreach.training.step import Stepper
 
 
 def _hooks(**changes):

@@ -20,16 +20,16 @@ from probes import probed
 from safetensors.torch import load, save
 from test_runs import CONFIG
 
-import longreach.imports
+import longreach.system.imports
 from longreach.cli.main import main
 from longreach.config import to_plain
+from longreach.config.registry import lookup
 from longreach.errors import BadInput, RunFailed
-from longreach.imports import RunOrigin, names_of_run
-from longreach.registry import lookup
 from longreach.runs import RunFolder, load_model, parse_recipe, refuse_other_config
-from longreach.sweep.order import Order
-from longreach.sweep.process import JobProcess
-from longreach.train import list_checkpoints, newest_intact
+from longreach.sweeps.order import Order
+from longreach.sweeps.process import JobProcess
+from longreach.system.imports import RunOrigin, names_of_run
+from longreach.training import list_checkpoints, newest_intact
 
 
 class _Payload:
@@ -346,8 +346,8 @@ def here(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(longreach.imports, "_working_folder", None)
-    monkeypatch.setattr(longreach.imports, "_place_of", {})
+    monkeypatch.setattr(longreach.system.imports, "_working_folder", None)
+    monkeypatch.setattr(longreach.system.imports, "_place_of", {})
     before = set(sys.modules)
     yield folder
     for name in set(sys.modules) - before:
@@ -465,7 +465,7 @@ def own_run(here):
     plain = to_plain(CONFIG)
     plain["task"]["name"] = "own.task.X"
     (here / "recipe.yaml").write_text(yaml.safe_dump(plain))
-    longreach.imports.allow_working_folder()
+    longreach.system.imports.allow_working_folder()
     recipe = parse_recipe("recipe", plain, {})
     return execute_in(here / "run", recipe.variants[""])
 
@@ -475,8 +475,8 @@ def forget_own():
     for name in ("own.task", "own"):
         sys.modules.pop(name, None)
     sys.path[:] = [entry for entry in sys.path if Path(entry).name != "here"]
-    longreach.imports._working_folder = None
-    longreach.imports._place_of.clear()
+    longreach.system.imports._working_folder = None
+    longreach.system.imports._place_of.clear()
 
 
 def test_a_run_of_ones_own_is_read_from_anywhere_even_moved(own_run, here, tmp_path, monkeypatch, capsys):
@@ -526,7 +526,7 @@ def test_the_key_is_private_and_outside_the_run(own_run):
 
 def test_a_key_that_cannot_be_kept_is_said_and_the_run_goes_on(here, tmp_path, monkeypatch):
     write_code(here / "own" / "task.py")
-    longreach.imports.allow_working_folder()
+    longreach.system.imports.allow_working_folder()
     plain = to_plain(CONFIG)
     plain["task"]["name"] = "own.task.X"
     config = parse_recipe("recipe", plain, {}).variants[""]
@@ -587,7 +587,7 @@ def shadow(folder):
 
 
 def source_path():
-    return str(Path(longreach.imports.__file__).parents[1])
+    return str(Path(longreach.system.imports.__file__).parents[1])
 
 
 @pytest.mark.parametrize("way", ["module", "script"])
@@ -619,7 +619,7 @@ def test_a_file_in_the_working_folder_stands_in_for_no_module_of_a_sweeps_job(he
 def test_processes_that_a_command_starts_do_not_search_the_working_folder_first(here):
     (here / "random.py").write_text("raise SystemExit(9)")
     code = (
-        "import subprocess, sys; from longreach.imports import own_the_process; own_the_process();"
+        "import subprocess, sys; from longreach.system.imports import own_the_process; own_the_process();"
         "sys.exit(subprocess.run([sys.executable, '-c', 'import random']).returncode)"
     )
     environment = {**os.environ, "PYTHONPATH": source_path()}

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from longreach.attention.base import Attention
 from longreach.attention.entmax import EntmaxConfig, SparseWeights
+from longreach.config.registry import register
 from longreach.positions.encodings import Shape
-from longreach.registry import register
 
 
 @register("attention", "asentmax")

@@ -9,12 +9,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from longreach.attention import flex
+from longreach.attention.recomputation import recomputed
 from longreach.config import Settings
+from longreach.config.registry import kind, name_of
+from longreach.engine import flex
 from longreach.errors import BadInput
 from longreach.positions.encodings import Bias, Shape
-from longreach.recomputation import recomputed
-from longreach.registry import kind, name_of
 
 
 def exact_dtype(tensor: Tensor) -> torch.dtype:

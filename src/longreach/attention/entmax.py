@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.attention import adasplash
 from longreach.attention.base import Attention
 from longreach.attention.scaled_softmax import GrowingScores, ScaledSoftmax, ScaledSoftmaxConfig
+from longreach.config.registry import register
+from longreach.engine import adasplash
 from longreach.errors import BadInput
 from longreach.positions.encodings import Bias, Shape
-from longreach.registry import register
 
 _UNSEEN = -1e4
 """Stands for minus infinity, which would be squared; no score that counts is near it."""

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from longreach.attention.base import Attention, AttentionConfig, exact_dtype
 from longreach.config import Bounds
+from longreach.config.registry import register
+from longreach.engine.rows import for_rows
 from longreach.errors import BadInput
 from longreach.positions.encodings import Shape
-from longreach.registry import register
-from longreach.stacking import for_rows
 
 
 @register("attention", "scaled_softmax")

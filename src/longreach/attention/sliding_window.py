@@ -7,8 +7,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from longreach.attention.base import Attention, AttentionConfig
+from longreach.config.registry import register
 from longreach.positions.encodings import Shape
-from longreach.registry import register
 
 
 @register("attention", "sliding_window")

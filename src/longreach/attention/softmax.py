@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from longreach.attention.base import Attention, AttentionConfig
+from longreach.config.registry import register
 from longreach.positions.encodings import Shape
-from longreach.registry import register
 
 
 @register("attention", "softmax")

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from longreach.attention.base import Attention, AttentionConfig
+from longreach.config.registry import register
 from longreach.positions.encodings import Shape
-from longreach.registry import register
 
 
 @register("attention", "stick_breaking")

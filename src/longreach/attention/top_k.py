@@ -8,8 +8,8 @@ from torch import Tensor
 
 from longreach.attention.base import Attention
 from longreach.attention.scaled_softmax import ScaledSoftmax, ScaledSoftmaxConfig
+from longreach.config.registry import register
 from longreach.positions.encodings import Shape
-from longreach.registry import register
 
 _TIE = 1e-5
 """Scores are equal if they differ by less than this share of the row's largest absolute score (at least 1).

@@ -13,7 +13,7 @@ from longreach.bench.scribble import Scribble, scribbled
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model
 from longreach.bench.workload import Workload
-from longreach.decode import generate
+from longreach.decoding import generate
 from longreach.positions.ids import Sequential
 
 

@@ -10,13 +10,13 @@ from longreach.bench.scribble import Scribble, scribbled
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model
 from longreach.bench.workload import Workload
-from longreach.evaluate import Judge, cells, evaluate, run_free
+from longreach.evaluation import Judge, cells, evaluate, run_free
 from longreach.model import Transformer
 from longreach.objective import ObjectiveConfig
 from longreach.positions.ids import Sequential
 from longreach.runs import load_recipe
-from longreach.train import OptimizerConfig, TrainingStream, build_optimizer
-from longreach.train.step import Stepper
+from longreach.training import OptimizerConfig, TrainingStream, build_optimizer
+from longreach.training.step import Stepper
 
 _STEPS = 100
 _SHORT = 8

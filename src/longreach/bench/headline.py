@@ -8,7 +8,7 @@ from pathlib import Path
 from longreach.bench.comparison import Comparison, Row
 from longreach.bench.lengths import EVALUATION, TRAINING, Figures, LengthReport
 from longreach.bench.machine import MEMORY_ON_GPU
-from longreach.files import read_json, write_atomically
+from longreach.system.files import read_json, write_atomically
 
 HEADLINE = Path("benchmarks") / "results" / "headline.json"
 

@@ -21,7 +21,7 @@ from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model, our_step, training_data
 from longreach.bench.workload import Workload
 from longreach.errors import lacks_memory
-from longreach.evaluate import judge_in_one_pass
+from longreach.evaluation import judge_in_one_pass
 
 EVALUATION, TRAINING = "evaluation", "training"
 

@@ -12,7 +12,7 @@ from longreach.bench.machine import on_gpu
 from longreach.errors import BadInput
 from longreach.hf import to_huggingface
 from longreach.model import Transformer
-from longreach.train import OptimizerConfig
+from longreach.training import OptimizerConfig
 
 TRAINING = {"hf-eager": "hf eager", "hf-compiled": "hf compiled", "hf-graphs": "hf compiled + graphs"}
 """Ways to train: the name on the command line and in tables."""

@@ -9,7 +9,7 @@ from longreach.bench.machine import Peak, on_gpu, wait_for
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model, our_step, training_data
 from longreach.bench.workload import Workload
-from longreach.model import stack_models
+from longreach.engine.stacking import stack_models
 
 
 def time_stack(

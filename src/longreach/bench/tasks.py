@@ -10,8 +10,8 @@ from statistics import median
 import torch
 
 from longreach.bench.machine import wait_for
+from longreach.config.registry import entries
 from longreach.errors import BadInput
-from longreach.registry import entries
 from longreach.seeding import stream
 from longreach.tasks import Task
 

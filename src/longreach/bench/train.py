@@ -22,8 +22,8 @@ from longreach.model import Model, Transformer, build_model
 from longreach.objective import ObjectiveConfig
 from longreach.positions.ids import Sequential
 from longreach.tasks import Task
-from longreach.train import OptimizerConfig, TrainingStream, build_optimizer
-from longreach.train.step import Stepper
+from longreach.training import OptimizerConfig, TrainingStream, build_optimizer
+from longreach.training.step import Stepper
 
 _STEPS = 1_000_000
 """Of the run that a measured step is taken from: the schedule never ends."""

@@ -5,8 +5,8 @@ from typing import Any
 
 from longreach.bench import measured_speeds
 from longreach.config import field_help, read_yaml
+from longreach.config.registry import entries, kinds
 from longreach.errors import BadInput
-from longreach.registry import entries, kinds
 from longreach.runs import shipped_recipes
 from longreach.tasks import Task
 

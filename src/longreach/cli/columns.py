@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longreach.cli.console import out
-from longreach.labels import visible
+from longreach.system.labels import visible
 
 
 def print_columns(columns: Mapping[str, Sequence[Any]]) -> list[str]:

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from longreach.cli.console import out, say
 from longreach.cli.trust import add_trust
-from longreach.files import write_atomically
-from longreach.report.growth import Comparison, compare
-from longreach.report.tables import spread_out
+from longreach.reports.growth import Comparison, compare
+from longreach.reports.tables import spread_out
+from longreach.system.files import write_atomically
 
 _RULE = (
     "Wrong answers (of the worst seed) over what the theory predicts; rho: how often background looks like a planted "
@@ -61,8 +61,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 
 
 def _write(found: list[Comparison], content: str, folder: Path) -> None:
-    from longreach.report.figures import save_png  # matplotlib takes a while to load
-    from longreach.report.growth_figure import growth_figure
+    from longreach.reports.figures import save_png  # matplotlib takes a while to load
+    from longreach.reports.growth_figure import growth_figure
 
     folder.mkdir(parents=True, exist_ok=True)
     rows = [row for comparison in found for row in comparison.rows()]

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from longreach.labels import visible
+from longreach.system.labels import visible
 
 
 class _SafeConsole(Console):

@@ -14,13 +14,13 @@ from longreach.cli.flags import task_settings
 from longreach.cli.progress import watch
 from longreach.cli.trust import add_trust
 from longreach.config import build_part
-from longreach.diagnose import Diagnosis, SchemeReport, Shape, diagnose_data, diagnose_model, diagnose_task, read_rows
-from longreach.diagnose.calibrate import FAR, Case, calibrate
-from longreach.diagnose.findings import STRAY, TOLERATED
+from longreach.config.spans import Span
+from longreach.diagnosis import Diagnosis, SchemeReport, Shape, diagnose_data, diagnose_model, diagnose_task, read_rows
+from longreach.diagnosis.calibrate import FAR, Case, calibrate
+from longreach.diagnosis.findings import STRAY, TOLERATED
 from longreach.errors import BadInput
-from longreach.files import write_atomically
 from longreach.runs import RunFolder, load_model
-from longreach.spans import Span
+from longreach.system.files import write_atomically
 from longreach.tasks import Task
 
 _STEPS = 1500
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput("what is to be diagnosed? a task's name, a run folder or a .jsonl file")
     found = _diagnose(args, settings)
     if args.out is not None:
-        from longreach.diagnose.picture import draw  # matplotlib takes a while to load
+        from longreach.diagnosis.picture import draw  # matplotlib takes a while to load
 
         args.out.mkdir(parents=True, exist_ok=True)
         write_atomically(args.out / "diagnosis.json", (json.dumps(asdict(found), indent=1) + "\n").encode())

@@ -11,9 +11,8 @@ from longreach.cli.progress import watch
 from longreach.cli.trust import add_trust
 from longreach.config import Plain, build, read_value, to_plain
 from longreach.errors import BadInput
-from longreach.evaluate import EvalConfig, losses_to_json, make_card, to_csv, to_json
-from longreach.files import write_atomically
-from longreach.report import Result, losses_to_csv, tables
+from longreach.evaluation import EvalConfig, losses_to_json, make_card, to_csv, to_json
+from longreach.reports import Result, losses_to_csv, tables
 from longreach.runs import (
     RunFolder,
     choose_device,
@@ -24,7 +23,8 @@ from longreach.runs import (
     run_test,
     work_of_test,
 )
-from longreach.train import legal_lengths
+from longreach.system.files import write_atomically
+from longreach.training import legal_lengths
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

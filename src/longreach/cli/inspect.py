@@ -16,12 +16,12 @@ from longreach.cli.console import out
 from longreach.cli.prompt import check_sample, expect_generation, typed_prompt
 from longreach.cli.trust import add_trust
 from longreach.errors import BadInput
-from longreach.evaluate.attention_figure import draw
-from longreach.evaluate.look_inside import Detail, Inside, Step, Truth, detail, look_inside
+from longreach.evaluation.attention_figure import draw
+from longreach.evaluation.look_inside import Detail, Inside, Step, Truth, detail, look_inside
 from longreach.runs import RunConfig, RunFolder, choose_device, load_model
 from longreach.seeding import Draws, stream
 from longreach.tasks import Sample
-from longreach.train import legal_lengths
+from longreach.training import legal_lengths
 
 _NAMED = 4
 """Tokens that share an ID and are named; the rest are counted."""

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from longreach.cli.catalogue import catalogue, markdown
 from longreach.cli.console import out
+from longreach.config.registry import nearest
 from longreach.errors import BadInput
-from longreach.registry import nearest
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -8,10 +8,10 @@ from importlib import import_module
 
 from longreach.cli.console import say
 from longreach.cli.dotted import take_settings
+from longreach.config.registry import nearest
 from longreach.errors import BadInput, RunFailed, lacks_memory
-from longreach.imports import allow_working_folder, own_the_process
-from longreach.interrupts import catch_interrupts, stop_seconds
-from longreach.registry import nearest
+from longreach.system.imports import allow_working_folder, own_the_process
+from longreach.system.interrupts import catch_interrupts, stop_seconds
 from longreach.version import __version__
 
 _VERBS = (

@@ -10,7 +10,7 @@ from longreach.cli.console import out
 from longreach.cli.prompt import expect_generation, typed_prompt
 from longreach.cli.trust import add_trust
 from longreach.config import build
-from longreach.decode import Sampling, answers, generate
+from longreach.decoding import Sampling, answers, generate
 from longreach.errors import BadInput
 from longreach.runs import RunFolder, choose_device, load_model
 from longreach.seeding import stream

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import torch
 
-from longreach.capacity import check_memory
 from longreach.cli.console import say
+from longreach.config.spans import Lengths
 from longreach.errors import BadInput
-from longreach.evaluate import EvalConfig, PassCost, memory_of_text
+from longreach.evaluation import EvalConfig, PassCost, memory_of_text
 from longreach.probe import HuggingFace, LanguageModel, OwnModel, Passage, load_hugging_face
 from longreach.probe.fingerprint import fingerprint_of_text
 from longreach.runs import RunConfig, RunFolder, choose_device, load_model
 from longreach.seeding import stream
-from longreach.spans import Lengths
+from longreach.system.capacity import check_memory
 from longreach.tasks import Task, Text
 from longreach.text import Corpus, SplitName
-from longreach.train import legal_lengths
+from longreach.training import legal_lengths
 
 _LENGTH = 256
 _COMPARED = 64

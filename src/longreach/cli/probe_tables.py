@@ -13,8 +13,8 @@ from torch import Tensor
 from longreach.cli.columns import print_columns
 from longreach.cli.console import out, say
 from longreach.errors import BadInput
-from longreach.labels import visible
 from longreach.probe import Calibration, Probed
+from longreach.system.labels import visible
 
 _FEW = 8
 """The k whose share of predictions is told."""

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from longreach.evaluate import Work
+from longreach.evaluation import Work
 from longreach.runs import Observer
 
 _QUIET_SECONDS = 15.0

@@ -1,12 +1,12 @@
 """A prompt typed by a person, with room for an answer."""
 
-from longreach.capacity import check_memory
 from longreach.cli.console import say
 from longreach.cli.progress import LONG, duration
 from longreach.errors import BadInput
-from longreach.evaluate import memory_of_generation, seconds_of_generation
+from longreach.evaluation import memory_of_generation, seconds_of_generation
 from longreach.model import Model
 from longreach.runs import RunConfig
+from longreach.system.capacity import check_memory
 from longreach.tasks import Sample, Task
 
 _TOKEN_BYTES = 200

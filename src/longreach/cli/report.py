@@ -7,7 +7,7 @@ from pathlib import Path
 from longreach.cli.console import out, say
 from longreach.cli.probe_report_table import probe_table
 from longreach.errors import BadInput
-from longreach.report import find_probes, load_results, tables, write_probe_report, write_report
+from longreach.reports import find_probes, load_results, tables, write_probe_report, write_report
 from longreach.runs import find_runs
 
 

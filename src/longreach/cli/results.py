@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from longreach.cli.columns import print_columns
 from longreach.cli.console import say
+from longreach.config.registry import nearest
 from longreach.errors import BadInput
-from longreach.registry import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,13 +16,12 @@ from longreach.cli.console import out, say
 from longreach.cli.flags import recipe_changes
 from longreach.cli.progress import watch
 from longreach.config import field_help
+from longreach.config.registry import nearest
+from longreach.engine.ranks import Ranks, join_ranks
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluate import EvalConfig
-from longreach.interrupts import deferred
+from longreach.evaluation import EvalConfig
 from longreach.model import TransformerConfig
-from longreach.ranks import Ranks, join_ranks
-from longreach.registry import nearest
-from longreach.report import THRESHOLDS, load_results, tables, write_report
+from longreach.reports import THRESHOLDS, load_results, tables, write_report
 from longreach.runs import (
     Recipe,
     RunFolder,
@@ -37,7 +36,8 @@ from longreach.runs import (
     runs_together,
     use_threads,
 )
-from longreach.train import (
+from longreach.system.interrupts import deferred
+from longreach.training import (
     OptimizerConfig,
     Parallel,
     TrainConfig,

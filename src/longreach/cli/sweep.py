@@ -14,9 +14,8 @@ from longreach.cli.progress import duration
 from longreach.cli.run import INTERRUPTED
 from longreach.cli.sweep_table import count_states, live_table, status_table, to_json, warning_if_long
 from longreach.errors import BadInput
-from longreach.interrupts import deferred, ending_with_us
 from longreach.runs import choose_device
-from longreach.sweep import (
+from longreach.sweeps import (
     Backend,
     LocalBackend,
     Mirror,
@@ -36,6 +35,7 @@ from longreach.sweep import (
     scratch_folder,
     sole_driver,
 )
+from longreach.system.interrupts import deferred, ending_with_us
 
 _EXAMPLE = """A sweep file is a recipe by name or path, a grid of settings to vary, and what a run may use:
 
@@ -188,7 +188,7 @@ def _resources(asked: Resources, device: str) -> Resources:
 def _backend(args: argparse.Namespace, resources: Resources) -> Backend:
     if args.backend == "local":
         return LocalBackend(resources, args.workers)
-    from longreach.sweep.backends.ray import RayBackend  # Ray is an extra
+    from longreach.sweeps.backends.ray import RayBackend  # Ray is an extra
 
     return RayBackend(resources, args.address, args.workers)
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from longreach.cli.console import say
 from longreach.cli.progress import LONG, duration
-from longreach.sweep import Attempts, Plan, RunState, read_states
+from longreach.sweeps import Attempts, Plan, RunState, read_states
 
 _STYLES = {"finished": "green", "running": "cyan", "failed": "red", "waiting": "dim"}
 _ROWS = 30

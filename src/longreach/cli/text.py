@@ -8,7 +8,7 @@ from longreach.cli import text_loss, text_prepare, text_sparsity
 from longreach.cli.columns import print_columns
 from longreach.cli.console import say
 from longreach.errors import BadInput
-from longreach.labels import visible
+from longreach.system.labels import visible
 from longreach.text import FETCHABLE, SPLITS, Corpus, fetch, in_cache
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from longreach.cli.columns import print_columns
 from longreach.cli.console import say
 from longreach.errors import BadInput
-from longreach.files import write_atomically
+from longreach.system.files import write_atomically
 from longreach.text import SPLITS, Corpus
 
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     from longreach.cli.probe_reading import Opened, check_contexts, check_weights, read_contexts
     from longreach.cli.progress import watch
     from longreach.config import build, build_part, read_value
-    from longreach.evaluate import (
+    from longreach.evaluation import (
         EvalConfig,
         Predict,
         estimate_text,
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         next_tokens,
         text_work,
     )
-    from longreach.evaluate.context import BLOCK
+    from longreach.evaluation.context import BLOCK
     from longreach.hf import from_huggingface
     from longreach.positions.encodings import EncodingConfig, RopeConfig
     from longreach.positions.ids import Sequential

@@ -8,7 +8,7 @@ from longreach.cli.columns import print_columns
 from longreach.cli.console import out, say
 from longreach.cli.trust import add_trust
 from longreach.errors import BadInput
-from longreach.files import write_atomically
+from longreach.system.files import write_atomically
 from longreach.text import SPLITS, Corpus
 
 
@@ -48,10 +48,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     from longreach.cli.probe_reading import check_contexts, open_model, read_contexts
     from longreach.cli.progress import watch
     from longreach.config import build
-    from longreach.evaluate import EvalConfig, choose_targets, estimate_text, loss_by_context
-    from longreach.evaluate.context import BLOCK
+    from longreach.evaluation import EvalConfig, choose_targets, estimate_text, loss_by_context
+    from longreach.evaluation.context import BLOCK
     from longreach.probe import ProbeConfig, predicting, probe_targets, summarise_sparsity
-    from longreach.report import save_png, sparsity_figure
+    from longreach.reports import save_png, sparsity_figure
     from longreach.runs import choose_device
 
     device, contexts = choose_device(args.device), read_contexts(args.contexts)

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from longreach.cli import compare
 from longreach.cli.console import out, say
+from longreach.config.registry import nearest
 from longreach.errors import BadInput
-from longreach.registry import nearest
 from longreach.theory.reproduce import FIGURES, Row
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from longreach.config.registry import name_of
 from longreach.errors import BadInput
 from longreach.positions.encodings import EncodingConfig, RopeConfig, ScaledRopeConfig
-from longreach.registry import name_of
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "default": {},

@@ -3,11 +3,11 @@
 from typing import Any
 
 from longreach.attention import Softmax
+from longreach.config.registry import name_of
 from longreach.errors import BadInput
 from longreach.hf.names import GPT_NEOX, LLAMA, Names
 from longreach.hf.rope import rope_of, rope_parameters
 from longreach.model import LlamaConfig, Transformer, TransformerConfig
-from longreach.registry import name_of
 
 FAMILIES = {"gpt_neox": GPT_NEOX, "llama": LLAMA}
 

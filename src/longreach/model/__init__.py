@@ -7,7 +7,6 @@ from longreach.model.llama import LlamaConfig
 from longreach.model.position_heads import IdChoice, PointerConfig, PositionHead, PositionHeadConfig, TableConfig
 from longreach.model.position_heads.base import RESERVED, prompt_ladders
 from longreach.model.recurrent import Recurrent, RecurrentConfig
-from longreach.model.stack import check_stackable, member_state, stack_models
 from longreach.model.transformer import Transformer, TransformerConfig
 
 __all__ = [
@@ -28,8 +27,5 @@ __all__ = [
     "TransformerConfig",
     "at_places",
     "build_model",
-    "check_stackable",
-    "member_state",
     "prompt_ladders",
-    "stack_models",
 ]

@@ -9,15 +9,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.config import Bounds, Nonnegative, Settings, Size
+from longreach.config.registry import kind, name_of
+from longreach.engine.rows import times_transposed
 from longreach.errors import BadInput
 from longreach.model.cache import Cache
 from longreach.model.embedding import TokenEmbedding
 from longreach.model.look_back import CopyHead, LookBack
 from longreach.model.position_heads import IdChoice, PositionHead, Steps
 from longreach.positions.encodings import EncodingConfig
-from longreach.registry import kind, name_of
 from longreach.seeding import generator
-from longreach.stacking import times_transposed
 
 
 @kind("model")

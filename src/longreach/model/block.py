@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.attention import Attention
-from longreach.kernels import HAS_TRITON, PRECISIONS
+from longreach.engine.kernels import HAS_TRITON, PRECISIONS
+from longreach.engine.rows import for_rows
 from longreach.model.cache import Cache
 from longreach.model.layer import LayerConfig
 from longreach.positions.encodings import Bias, Rotation, rotate
-from longreach.stacking import for_rows
 
 
 class IdHeads(nn.Module):
@@ -102,7 +102,7 @@ class SelfAttention(nn.Module):
         """Queries and keys by their angles, and values."""
         alike = key_rotation is None and self._only_turns(qkv, rotation)
         if rotation is not None and alike and _may_launch(qkv, rotation[0].shape[-1]):
-            from longreach.model.fused.rotary import turn_apart  # needs Triton
+            from longreach.engine.fused.rotary import turn_apart  # needs Triton
 
             return turn_apart(qkv, rotation[0][:, 0], rotation[1][:, 0], qkv_bias, self.heads)
         q, k, v = self._apart(_with_gradient(qkv, qkv_bias))
@@ -126,7 +126,7 @@ class SelfAttention(nn.Module):
         """Whether the kernel for short sequences computes the same, and is there."""
         if not (HAS_TRITON and qkv.is_cuda):
             return False
-        from longreach.attention.short import fits  # needs Triton
+        from longreach.engine.short_attention import fits  # needs Triton
 
         return self.mix.plain and self._only_turns(qkv, rotation) and fits(qkv, self.heads)
 
@@ -143,7 +143,7 @@ class SelfAttention(nn.Module):
         visible: Int[Tensor, "#b t"],
         x: Float[Tensor, "b t w"] | None,
     ) -> Float[Tensor, "b t w"]:
-        from longreach.attention.short import short_attention
+        from longreach.engine.short_attention import short_attention
 
         cos, sin = (None, None) if rotation is None else (part[:, 0] for part in rotation)
         mixed: Tensor = short_attention(qkv, cos, sin, self.mix.growth(visible, x), self.heads)
@@ -154,7 +154,7 @@ def _with_gradient(qkv: Float[Tensor, "b t wide"], qkv_bias: Tensor | None) -> F
     """The projection, whose bias gets its gradient here where it is given."""
     if qkv_bias is None:
         return qkv
-    from longreach.model.fused.branches import with_bias_gradient  # needs Triton
+    from longreach.engine.fused.branches import with_bias_gradient  # needs Triton
 
     return with_bias_gradient(qkv, qkv_bias)
 

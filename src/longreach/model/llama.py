@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from longreach.config import Bounds
+from longreach.config.registry import register
 from longreach.model.transformer import TransformerConfig
-from longreach.registry import register
 
 
 @register("model", "llama")

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.attention import exact_dtype
-from longreach.stacking import for_rows
+from longreach.engine.rows import for_rows
 
 _SLOPE = 0.2
 """At the start, of the growth of scores with the logarithm of the number of tokens."""

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.model.base import Model, ModelConfig
 from longreach.model.block import at_places
 from longreach.model.cache import Cache
-from longreach.registry import register
 
 
 @register("model", "recurrent")

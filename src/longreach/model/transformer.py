@@ -11,20 +11,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.attention import AttentionConfig, Softmax
+from longreach.attention.recomputation import recomputed
 from longreach.config import Bounds
+from longreach.config.registry import name_of, register
+from longreach.engine.by_token import first_layer, pays, suits
+from longreach.engine.kernels import HAS_TRITON
 from longreach.errors import BadInput
-from longreach.kernels import HAS_TRITON
 from longreach.model.base import Model
 from longreach.model.block import Block
-from longreach.model.by_token import first_layer, pays, suits
 from longreach.model.cache import Cache
 from longreach.model.embedding import Entries
 from longreach.model.layer import LayerConfig
 from longreach.model.look_back import CopyHead, LookBack
 from longreach.model.position_heads import PositionHeadConfig
 from longreach.positions.encodings import EncodingConfig, RopeConfig, Shape
-from longreach.recomputation import recomputed
-from longreach.registry import name_of, register
 
 
 @register("model", "transformer")
@@ -107,7 +107,7 @@ class Transformer(Model):
         if not self._fuses(tokens, cache):
             normed: Tensor = self.norm(self.run_layers(x, at, context))
             return normed
-        from longreach.model.fused import run_fused  # needs Triton
+        from longreach.engine.fused import run_fused  # needs Triton
 
         half = torch.get_autocast_dtype("cuda")
         # the head would round states anyway, and nothing else reads them
@@ -161,7 +161,7 @@ class Transformer(Model):
         whole = cache is None and not self.recompute and self.config.loops == 1
         if not (self.may_fuse and whole and HAS_TRITON and tokens.is_cuda and torch.is_autocast_enabled("cuda")):
             return False
-        from longreach.model.fused import fits  # needs Triton
+        from longreach.engine.fused import fits  # needs Triton
 
         precisions = (torch.bfloat16,) if torch.is_grad_enabled() else (torch.bfloat16, torch.float16)
         return torch.get_autocast_dtype("cuda") in precisions and fits(self.blocks, self.norm)

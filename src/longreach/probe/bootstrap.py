@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from longreach.evaluate.documents import RESAMPLES, draw_documents
+from longreach.evaluation.documents import RESAMPLES, draw_documents
 
 Array = NDArray[np.float64]
 Statistic = Callable[[Array, Array], Array]

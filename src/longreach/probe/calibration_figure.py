@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from longreach.labels import label
 from longreach.probe.calibrate import Calibration
+from longreach.system.labels import label
 
 
 def draw_calibration(rows: Sequence[Calibration], title: str) -> Figure:

@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.errors import BadInput, lacks_memory
-from longreach.files import one_line
 from longreach.probe.fingerprint import fingerprint_of_model, fingerprint_of_text
 from longreach.probe.language_model import LanguageModel, check_hiding
 from longreach.probe.passage import Passage
+from longreach.system.files import one_line
 from longreach.text.hub import check_name, quiet_loading, refuse_code
 
 _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}

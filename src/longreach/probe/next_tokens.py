@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.evaluate import Predict
+from longreach.evaluation import Predict
 from longreach.probe.language_model import LanguageModel
 
 _LOGITS = 1 << 27

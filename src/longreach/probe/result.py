@@ -13,8 +13,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from longreach.config import build, to_plain
-from longreach.files import naming_damage, read_json, write_atomically
 from longreach.probe.settings import ProbeConfig
+from longreach.system.files import naming_damage, read_json, write_atomically
 
 _FORMAT = 1
 """Raised when the files change in a way that older readers cannot follow."""

@@ -18,8 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from longreach.config import to_plain
-from longreach.evaluate import ContextLoss, Targets, over_documents, resampled_documents
-from longreach.evaluate.context import BLOCK
+from longreach.evaluation import ContextLoss, Targets, over_documents, resampled_documents
+from longreach.evaluation.context import BLOCK
 from longreach.probe.language_model import LanguageModel
 from longreach.probe.measure import probe
 from longreach.probe.passage import Passage

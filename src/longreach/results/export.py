@@ -9,7 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from longreach.errors import BadInput
-from longreach.files import write_atomically
+from longreach.system.files import write_atomically
 
 FORMS = (".parquet", ".csv", ".json")
 

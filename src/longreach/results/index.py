@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longreach.errors import BadInput
-from longreach.files import naming_damage, write_atomically
 from longreach.results.read import CELL, read_run
 from longreach.results.scan import scan
+from longreach.system.files import naming_damage, write_atomically
 
 NAME = ".longreach-index.parquet"
 _VERSION = b"1"

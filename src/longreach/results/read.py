@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from longreach.errors import BadInput
-from longreach.files import parse_json, read_json
+from longreach.system.files import parse_json, read_json
 
 CELL = pa.struct(
     [

@@ -7,8 +7,8 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longreach.config.registry import nearest
 from longreach.errors import BadInput
-from longreach.registry import nearest
 from longreach.results.table import ABOUT, cells, varied
 from longreach.results.where import Condition
 

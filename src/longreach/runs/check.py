@@ -7,17 +7,18 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.engine.stacking import check_stackable
 from longreach.errors import BadInput
-from longreach.evaluate import cells, check_text_test
-from longreach.evaluate.context import choose_targets, predicted_at_once
-from longreach.model import Model, Transformer, check_stackable
+from longreach.evaluation import cells, check_text_test
+from longreach.evaluation.context import choose_targets, predicted_at_once
+from longreach.model import Model, Transformer
 from longreach.objective import ObjectiveConfig, answer_loss
 from longreach.positions.ids import Sequential
 from longreach.runs.parts import new_model, training_data
 from longreach.runs.recipe import RunConfig
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task, Text
-from longreach.train import legal_lengths
+from longreach.training import legal_lengths
 
 
 def check(config: RunConfig, stacked: bool = False) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 
 from longreach.config import to_plain
+from longreach.engine.ranks import ALONE, Ranks, processes
 from longreach.errors import BadInput, RunFailed
-from longreach.files import remove_leftovers
-from longreach.ranks import ALONE, Ranks, processes
 from longreach.runs.check import check
 from longreach.runs.corpus import corpus_of, refuse_other_corpus, verify_corpus
 from longreach.runs.failures import naming_lack_of_memory
@@ -26,7 +25,8 @@ from longreach.runs.recipe import RunConfig
 from longreach.runs.scoring import score_run
 from longreach.runs.tracking import Trackers, check_trackers
 from longreach.runs.training import train_runs
-from longreach.train import Parallel, deterministic_kernels
+from longreach.system.files import remove_leftovers
+from longreach.training import Parallel, deterministic_kernels
 
 _TRAINING_WITH_LESS = "a greater train.accumulate, train.recompute and a smaller --stack need less"
 _TESTING_WITH_LESS = "a smaller evaluate.batch_tokens needs less"

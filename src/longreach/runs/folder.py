@@ -24,7 +24,7 @@ import torch
 
 from longreach.config import Plain, build, dump_yaml, read_yaml, to_plain
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluate import (
+from longreach.evaluation import (
     Card,
     Loss,
     Score,
@@ -36,10 +36,10 @@ from longreach.evaluate import (
     to_csv,
     to_json,
 )
-from longreach.files import append_line, naming_damage, parse_json, read_json, write_atomically
-from longreach.imports import RunOrigin, names_of_run
 from longreach.runs.origin import is_signed, places_of_classes, sign
 from longreach.runs.recipe import RunConfig
+from longreach.system.files import append_line, naming_damage, parse_json, read_json, write_atomically
+from longreach.system.imports import RunOrigin, names_of_run
 from longreach.version import PACKAGE, __version__
 
 _NOTES = ("progress.json", "attempts.json")

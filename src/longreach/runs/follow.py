@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
+from longreach.engine.ranks import Ranks
 from longreach.errors import RunFailed
-from longreach.ranks import Ranks
 from longreach.runs.folder import RunFolder
 from longreach.runs.parts import new_model, training_data
 from longreach.runs.recipe import RunConfig
-from longreach.train import Hooks, Parallel, Shared, build_optimizer, list_checkpoints, load_checkpoint, train
+from longreach.training import Hooks, Parallel, Shared, build_optimizer, list_checkpoints, load_checkpoint, train
 
 FINISHED = -1
 """What the first rank says instead of a step where nothing is left to do."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longreach.errors import RunFailed
-from longreach.files import append_line
+from longreach.system.files import append_line
 
 Level = Literal["info", "warning", "error"]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from filelock import FileLock, SoftFileLock, Timeout
 
 from longreach.errors import BadInput, RunFailed
-from longreach.files import write_atomically
+from longreach.system.files import write_atomically
 
 LOCK = ".run.lock"
 """Held by the process that works on a run folder."""

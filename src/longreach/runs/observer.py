@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from longreach.evaluate import Work
+from longreach.evaluation import Work
 from longreach.model import Model
 from longreach.runs.folder import RunFolder
 from longreach.runs.journal import Journal
 from longreach.runs.recipe import RunConfig
 from longreach.runs.tracking import Trackers
-from longreach.train import list_checkpoints
+from longreach.training import list_checkpoints
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from longreach.config import strings_in
-from longreach.imports import is_installed, place_of_class
+from longreach.system.imports import is_installed, place_of_class
 
 _KEY_BYTES = 32
 

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Sequence
 
-from longreach.model import stack_models
+from longreach.engine.stacking import stack_models
 from longreach.runs.parts import common_training, new_model, stacked_data
 from longreach.runs.recipe import RunConfig
-from longreach.train import build_optimizer
-from longreach.train.step import Stepper
+from longreach.training import build_optimizer
+from longreach.training.step import Stepper
 
 MEASURED_STEPS = 3
 

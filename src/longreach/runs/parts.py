@@ -8,7 +8,7 @@ import torch
 
 from longreach.model import Model, build_model
 from longreach.runs.recipe import RunConfig
-from longreach.train import StackedStream, TrainConfig, TrainingStream, legal_lengths
+from longreach.training import StackedStream, TrainConfig, TrainingStream, legal_lengths
 
 _MOST_TOGETHER = 8
 """The first result comes with the last: whoever wants more of them together says --stack."""

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from longreach.config import Plain, Settings, build, merge, read_yaml
+from longreach.config.registry import kind_of, name_of, nearest
 from longreach.errors import BadInput
-from longreach.evaluate import EvalConfig
+from longreach.evaluation import EvalConfig
 from longreach.model import ModelConfig, TransformerConfig
 from longreach.positions.ids import IdPolicy, Sequential
-from longreach.registry import kind_of, name_of, nearest
 from longreach.tasks import Task
-from longreach.train import TrainConfig
+from longreach.training import TrainConfig
 from longreach.version import PACKAGE
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from longreach.capacity import check_memory
 from longreach.errors import BadInput
-from longreach.evaluate import (
+from longreach.evaluation import (
     EvalConfig,
     Score,
     TextResult,
@@ -28,8 +27,9 @@ from longreach.runs.observer import Observer, Run, label
 from longreach.runs.parts import new_model
 from longreach.runs.recipe import RunConfig
 from longreach.runs.tracking import score_values
+from longreach.system.capacity import check_memory
 from longreach.tasks import Task, Text
-from longreach.train import Checkpoint, legal_lengths, list_checkpoints, load_checkpoint
+from longreach.training import Checkpoint, legal_lengths, list_checkpoints, load_checkpoint
 
 
 class _StopTesting(Exception):

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from longreach.config import to_plain
+from longreach.config.spans import Span
+from longreach.engine.stacking import check_stackable
 from longreach.errors import BadInput
-from longreach.model import check_stackable
 from longreach.runs.parts import new_model, training_data
 from longreach.runs.recipe import RunConfig
-from longreach.spans import Span
 
 T = TypeVar("T")
 

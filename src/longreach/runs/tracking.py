@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from longreach.config import to_plain
+from longreach.config.registry import nearest
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluate import Score
-from longreach.files import read_json, write_atomically
-from longreach.registry import nearest
+from longreach.evaluation import Score
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.recipe import RunConfig
+from longreach.system.files import read_json, write_atomically
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -4,15 +4,16 @@ from pathlib import Path
 
 import torch
 
+from longreach.engine.ranks import Ranks
+from longreach.engine.stacking import member_state, stack_models
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluate import judge, next_tokens
-from longreach.model import Model, member_state, stack_models
-from longreach.ranks import Ranks
+from longreach.evaluation import judge, next_tokens
+from longreach.model import Model
 from longreach.runs.observer import Observer, Run, label, last_good
 from longreach.runs.parts import common_training, stacked_data
 from longreach.runs.recipe import RunConfig
 from longreach.seeding import stream
-from longreach.train import (
+from longreach.training import (
     Checkpoint,
     Hooks,
     Parallel,

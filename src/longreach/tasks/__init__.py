@@ -1,6 +1,6 @@
 """What is asked."""
 
-from longreach.spans import Span
+from longreach.config.spans import Span
 from longreach.tasks.addition import Addition
 from longreach.tasks.assignment_tree import AssignmentTree
 from longreach.tasks.automaton import Automaton

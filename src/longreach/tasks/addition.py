@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
-from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Form, Level, Part, Sample, build_sample, join
 from longreach.tasks.calculation import DIGITS, SIGN, STOP, ZERO, Operands, from_below, handed_on, turned, weights

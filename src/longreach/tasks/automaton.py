@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longreach.registry import register
+from longreach.config.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Sample
 from longreach.tasks.names import letters

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from longreach.config import Bounds, Settings
+from longreach.config.registry import kind, name_of, nearest
 from longreach.errors import BadInput
-from longreach.registry import kind, name_of, nearest
 from longreach.seeding import Draws
 from longreach.text import SplitName
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from longreach.registry import register
+from longreach.config.registry import register
 from longreach.tasks.base import Level, Sample
 from longreach.tasks.rearrangement import Rearrangement
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jaxtyping import Int
 from torch import Tensor
 
-from longreach.registry import register
+from longreach.config.registry import register
 from longreach.tasks.base import Level, Sample
 from longreach.tasks.running import Running
 

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
-from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Sample, build_sample
 from longreach.tasks.worksheet import Worksheet

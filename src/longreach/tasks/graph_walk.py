@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from longreach.config.registry import register
+from longreach.config.spans import Span
 from longreach.errors import BadInput
-from longreach.registry import register
 from longreach.seeding import Draws
-from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Part, Sample, Task, build_sample, join
 from longreach.tasks.names import distinct, letters, renew
 

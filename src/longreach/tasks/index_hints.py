@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
-from longreach.registry import register
-from longreach.relabelling import increasing, within_prompt
+from longreach.positions.ids.relabelling import increasing, within_prompt
 from longreach.seeding import Draws, stream
 from longreach.tasks.base import Sample, Task
 from longreach.tasks.parity_scratchpad import ParityScratchpad

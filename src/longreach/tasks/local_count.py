@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.config.registry import register
+from longreach.config.spans import Span
 from longreach.errors import BadInput
-from longreach.registry import register
 from longreach.seeding import Draws
-from longreach.spans import Span
 from longreach.tasks.base import Sample
 from longreach.tasks.names import letters
 from longreach.tasks.running import Running

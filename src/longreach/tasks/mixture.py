@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from longreach.config.registry import nearest, register
 from longreach.errors import BadInput
-from longreach.registry import nearest, register
 from longreach.seeding import Draws
 from longreach.tasks.base import PAD, Form, Level, Sample, Task
 from longreach.tasks.copying import Copy

@@ -9,9 +9,9 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longreach.registry import register
+from longreach.config.registry import register
+from longreach.config.spans import Span
 from longreach.seeding import Draws
-from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Sample, build_sample
 from longreach.tasks.calculation import DIGITS, END, EQUALS, SIGN, STOP, ZERO, Calculation, pick, settle
 

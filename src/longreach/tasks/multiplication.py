@@ -9,9 +9,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longreach.registry import register
+from longreach.config.registry import register
+from longreach.config.spans import Span
 from longreach.seeding import Draws
-from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Part, Sample, build_sample, join
 from longreach.tasks.calculation import DIGITS, EQUALS, SIGN, STOP, ZERO, Calculation, pick, settle
 

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from longreach.config import Bounds
+from longreach.config.registry import register
 from longreach.errors import BadInput
-from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Sample, Task, build_sample
 from longreach.tasks.planted_laws import Label, PositionLaw, SumMod, TokenLaw, UniformPositions, UniformTokens

@@ -8,8 +8,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from longreach.config import Positive, Settings
+from longreach.config.registry import kind, register
 from longreach.errors import BadInput
-from longreach.registry import kind, register
 from longreach.seeding import Draws
 
 _LAST = torch.iinfo(torch.int64).max

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
-from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks.base import Part, Sample, build_sample, join
 from longreach.tasks.expressions import draw_expression, evaluate, most_operands

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from longreach.config.registry import register
+from longreach.config.spans import Span
 from longreach.errors import BadInput
-from longreach.registry import register
 from longreach.seeding import Draws
-from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Sample, Task, build_sample
 
 _OFF, _ON, _ZERO = 1, 2, 3  # the bit 1 is _ZERO + 1

@@ -9,10 +9,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
+from longreach.config.registry import register
+from longreach.config.spans import Span
 from longreach.errors import BadInput
-from longreach.registry import register
 from longreach.seeding import Draws
-from longreach.spans import Span
 from longreach.tasks.base import Form, Level, Part, Sample, build_sample, join
 from longreach.tasks.names import letters, smallest
 from longreach.tasks.worksheet import Worksheet

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.config.registry import register
+from longreach.config.spans import Span
 from longreach.errors import BadInput
-from longreach.registry import register
 from longreach.seeding import Draws
-from longreach.spans import Span
 from longreach.tasks.base import Level, Part, Sample, build_sample, join
 from longreach.tasks.names import LAST, distinct, letters, renew
 from longreach.tasks.retrieval import Retrieval, hide, numbered, scatter

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from longreach.registry import register
+from longreach.config.registry import register
 from longreach.tasks.prefix_scan import one_after_the_other, scan
 from longreach.tasks.running import Running
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from longreach.config import build
 from longreach.errors import BadInput
-from longreach.files import naming_damage, read_json, write_atomically
+from longreach.system.files import naming_damage, read_json, write_atomically
 from longreach.text.subwords import load_subwords
 from longreach.text.tokenizer import Bytes, Tokenizer
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from longreach.config.registry import nearest
 from longreach.errors import BadInput, RunFailed
-from longreach.files import read_json, write_atomically
-from longreach.registry import nearest
+from longreach.system.files import read_json, write_atomically
 from longreach.text.archives import read_members
 from longreach.text.corpus import sha256_of
 from longreach.text.fetchable import FETCHABLE, Fetchable

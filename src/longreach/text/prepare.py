@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from longreach.errors import BadInput
-from longreach.files import read_json, write_atomically
+from longreach.system.files import read_json, write_atomically
 from longreach.text.config import PrepareConfig
 from longreach.text.corpus import SCHEMA, Corpus, Meta, load_tokenizer, sha256_of
 from longreach.text.documents import Document, Source, find_source, read_documents

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longreach.errors import BadInput
-from longreach.files import naming_damage, write_atomically
+from longreach.system.files import naming_damage, write_atomically
 from longreach.text.corpus import SPLITS, SplitName, token_dtype
 from longreach.text.documents import Document
 from longreach.text.tokenizer import Tokenizer

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longreach.errors import BadInput
-from longreach.files import one_line, write_atomically
+from longreach.system.files import one_line, write_atomically
 from longreach.text.hub import check_name, quiet_loading, refuse_code
 from longreach.text.tokenizer import END, PAD, Tokenizer, utf8
 

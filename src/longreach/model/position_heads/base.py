@@ -7,10 +7,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.config import Settings
+from longreach.config.registry import kind, name_of
 from longreach.errors import BadInput
 from longreach.positions.encodings import Encoding, Shape
 from longreach.positions.ladder import Ladder
-from longreach.registry import kind, name_of
 
 RESERVED = 0
 """The ID of tokens that stand nowhere, before any shift."""

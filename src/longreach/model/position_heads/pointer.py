@@ -11,11 +11,11 @@ from torch.nn.functional import normalize
 
 from longreach.attention import exact_dtype
 from longreach.config import Bounds
+from longreach.config.registry import register
+from longreach.engine.rows import for_rows
 from longreach.errors import BadInput
 from longreach.model.position_heads.base import Features, IdChoice, PositionHead, PositionHeadConfig, Steps
 from longreach.positions.encodings import Encoding, Shape
-from longreach.registry import register
-from longreach.stacking import for_rows
 
 
 @register("position_head", "pointer")

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from longreach.attention import exact_dtype
+from longreach.config.registry import register
+from longreach.engine.rows import times_transposed
 from longreach.errors import BadInput
 from longreach.model.position_heads.base import Features, IdChoice, PositionHead, PositionHeadConfig, Steps
 from longreach.positions.encodings import Encoding, Shape
 from longreach.positions.encodings.learned import Learned
-from longreach.registry import register
-from longreach.stacking import times_transposed
 
 
 @register("position_head", "table")

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
 from longreach.positions.encodings.pairs import PairBias, pairs_over_levels
-from longreach.registry import register
 
 
 @register("encoding", "alibi")

@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.config import Settings
+from longreach.config.registry import kind, name_of
 from longreach.errors import BadInput
 from longreach.positions.encodings.pairs import PairBias
-from longreach.registry import kind, name_of
 
 
 class Shape(NamedTuple):

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.config import Size
+from longreach.config.registry import register
 from longreach.positions.encodings.base import ContentBias, Encoding, EncodingConfig, Shape
-from longreach.registry import register
 
 
 @register("encoding", "cope")

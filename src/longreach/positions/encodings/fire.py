@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.config import Size
+from longreach.config.registry import register
 from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
 from longreach.positions.encodings.pairs import Pair, PairBias, pairs_over_levels
-from longreach.registry import register
 
 _EPS = 1e-6
 

@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.config import PositionId
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import Encoding, EncodingConfig, Shape
-from longreach.registry import register
 
 
 @register("encoding", "learned")

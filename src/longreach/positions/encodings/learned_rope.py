@@ -6,10 +6,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from longreach.config import PositionId
+from longreach.config.registry import register
 from longreach.positions.encodings.base import Encoding, Rotation, Shape
 from longreach.positions.encodings.learned import Learned, LearnedConfig
 from longreach.positions.encodings.rope import RopeConfig
-from longreach.registry import register
 
 
 @register("encoding", "learned_rope")

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.encodings.alibi import Alibi
 from longreach.positions.encodings.base import Encoding, EncodingConfig, Shape
-from longreach.registry import register
 
 
 @register("encoding", "nape")

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from longreach.config.registry import register
 from longreach.positions.encodings.base import Encoding, EncodingConfig, Shape
-from longreach.registry import register
 
 
 @register("encoding", "none")

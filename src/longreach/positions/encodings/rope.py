@@ -9,10 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from longreach.config import Bounds
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import Encoding, EncodingConfig, Rotation, Shape
 from longreach.positions.encodings.sinusoidal import geometric
-from longreach.registry import register
 from longreach.seeding import stream
 
 

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import ContentBias, Encoding, Shape
 from longreach.positions.encodings.rope import Rope, RopeConfig, turn_further
-from longreach.registry import register
 
 
 @dataclass(frozen=True, kw_only=True)

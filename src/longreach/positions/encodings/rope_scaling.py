@@ -10,10 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from longreach.config import Bounds
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import ContentBias, Encoding, Rotation, Shape
 from longreach.positions.encodings.rope import Rope, RopeConfig, turn_further
-from longreach.registry import register
 
 Method = Literal["linear", "ntk", "dynamic", "yarn", "longrope", "llama3"]
 

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import Encoding, EncodingConfig, Shape
-from longreach.registry import register
 
 
 @register("encoding", "sinusoidal")

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.config import Size
+from longreach.config.registry import register
 from longreach.positions.encodings.base import BiasEncoding, Encoding, EncodingConfig, Shape, sum_over_levels
 from longreach.positions.encodings.pairs import Pair, PairBias, adds_in_any_order, in_copies, pairs_over_levels
-from longreach.registry import register
 
 
 @register("encoding", "t5")

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import ContentBias, Encoding, EncodingConfig, Shape
 from longreach.positions.encodings.sinusoidal import geometric
-from longreach.registry import register
 
 
 @register("encoding", "transformer_xl")

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.positions.encodings.base import Encoding, Rotation, Shape
 from longreach.positions.encodings.rope import Rope, RopeConfig
-from longreach.registry import register
 
 
 @register("encoding", "xpos")

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.ids.base import IdPolicy
-from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks import Sample, Task
 

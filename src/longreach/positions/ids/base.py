@@ -8,8 +8,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from longreach.config import PositionId, Settings
+from longreach.config.registry import kind, name_of
 from longreach.errors import BadInput
-from longreach.registry import kind, name_of
 from longreach.seeding import Draws
 from longreach.tasks import Sample, Task
 

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.ids.base import IdPolicy
-from longreach.registry import register
-from longreach.relabelling import increasing, offset, skips
+from longreach.positions.ids.relabelling import increasing, offset, skips
 from longreach.seeding import Draws
 from longreach.tasks import Form, Sample, Task
 

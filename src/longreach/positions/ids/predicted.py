@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.ids.coupled import RELABELLINGS, Coupled
-from longreach.registry import register
-from longreach.relabelling import within_prompt
+from longreach.positions.ids.relabelling import within_prompt
 from longreach.seeding import Draws
 from longreach.tasks import Sample, Task
 

@@ -8,9 +8,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from longreach.config import Bounds
+from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.ids.base import IdPolicy, without_padding
-from longreach.registry import register
 from longreach.seeding import Draws
 from longreach.tasks import Sample, Task
 

@@ -1,0 +1,80 @@
+"""How far does it reach?"""
+
+from longreach.engine.judging import Judge, judge
+from longreach.engine.two_passes import judge_in_two_passes
+from longreach.evaluation.card import Card, make_card
+from longreach.evaluation.context import ContextLoss, Predict, Targets, choose_targets, loss_by_context
+from longreach.evaluation.cost import (
+    PassCost,
+    Work,
+    estimate_test,
+    estimate_text,
+    memory_of_generation,
+    memory_of_test,
+    memory_of_text,
+    seconds_of_generation,
+)
+from longreach.evaluation.documents import over_documents, resampled_documents
+from longreach.evaluation.evaluate import TENTHS, EvalConfig, cells, evaluate, resolve_axes, total_samples
+from longreach.evaluation.exact_match import FreeRun, Judged, judge_in_one_pass, run_free
+from longreach.evaluation.next_token import next_tokens
+from longreach.evaluation.reach import reach
+from longreach.evaluation.scores import Score, from_json, to_csv, to_json, wilson
+from longreach.evaluation.text import (
+    By,
+    Loss,
+    TextResult,
+    check_text_test,
+    evaluate_text,
+    losses_from_json,
+    losses_to_json,
+    text_work,
+)
+
+__all__ = [
+    "TENTHS",
+    "By",
+    "Card",
+    "ContextLoss",
+    "EvalConfig",
+    "FreeRun",
+    "Judge",
+    "Judged",
+    "Loss",
+    "PassCost",
+    "Predict",
+    "Score",
+    "Targets",
+    "TextResult",
+    "Work",
+    "cells",
+    "check_text_test",
+    "choose_targets",
+    "estimate_test",
+    "estimate_text",
+    "evaluate",
+    "evaluate_text",
+    "from_json",
+    "judge",
+    "judge_in_one_pass",
+    "judge_in_two_passes",
+    "loss_by_context",
+    "losses_from_json",
+    "losses_to_json",
+    "make_card",
+    "memory_of_generation",
+    "memory_of_test",
+    "memory_of_text",
+    "next_tokens",
+    "over_documents",
+    "reach",
+    "resampled_documents",
+    "resolve_axes",
+    "run_free",
+    "seconds_of_generation",
+    "text_work",
+    "to_csv",
+    "to_json",
+    "total_samples",
+    "wilson",
+]

@@ -1,0 +1,136 @@
+"""The test of a model on text: loss against the size of the context and against position."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from longreach.config import build
+from longreach.errors import BadInput
+from longreach.evaluation.context import (
+    ContextLoss,
+    PositionLoss,
+    Predict,
+    choose_targets,
+    loss_by_context,
+    loss_by_position,
+)
+from longreach.evaluation.documents import over_documents
+from longreach.evaluation.evaluate import EvalConfig
+from longreach.evaluation.scores import Score
+from longreach.text import Split
+
+By = Literal["context", "position"]
+"""What a loss is told against."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One point of a curve of losses, with an interval over documents (95%, bootstrap)."""
+
+    seed: int
+    by: By
+    size: int
+    """Tokens of context, or the position that its bucket begins with."""
+    nats: float
+    low: float | None
+    """None where there is one document only, and so no interval."""
+    high: float | None
+    tokens: int
+    documents: int
+
+
+def losses_to_json(losses: Iterable[Loss]) -> list[dict[str, Any]]:
+    return [asdict(loss) for loss in losses]
+
+
+def losses_from_json(rows: Iterable[Mapping[str, Any]]) -> list[Loss]:
+    """Return the losses of a file; raise ValueError for values that no test writes."""
+    if not isinstance(rows, list):
+        raise ValueError(f"expected a list of losses, got {rows!r:.40}")
+    losses = [build(Loss, row, f"loss {number}") for number, row in enumerate(rows)]
+    for number, loss in enumerate(losses):
+        figures = [figure for figure in (loss.nats, loss.low, loss.high) if figure is not None]
+        if not all(map(math.isfinite, figures)) or min(loss.size, loss.tokens, loss.documents) < 0:
+            raise ValueError(f"loss {number} is not finite, or has negative counts")
+    return losses
+
+
+@dataclass(frozen=True)
+class TextResult:
+    """What a test on text gives."""
+
+    losses: list[Loss]
+    by_context: ContextLoss
+    """Every token's, for whoever asks which tokens lose."""
+    scores: list[Score]
+    """How often the likeliest token is the right one, by context."""
+
+
+def check_text_test(config: EvalConfig) -> None:
+    """Refuse settings that a test on text has no use for."""
+    if config.free_samples:
+        raise BadInput("text is scored by its loss, and nothing is generated: set evaluate.free_samples to 0")
+    unused = {"axes": {}, "relabel_ids": False, "prompt_ids_only": False, "control": "none"}
+    for name, default in unused.items():
+        if getattr(config, name) != default:
+            raise BadInput(f"evaluate.{name} does not concern text")
+
+
+def text_work(config: EvalConfig) -> int:
+    """What `evaluate_text` tells its progress out of."""
+    return len(list(config.lengths)) * config.samples
+
+
+def evaluate_text(
+    predict: Predict,
+    split: Split,
+    config: EvalConfig,
+    seed: int,
+    device: str,
+    progress: Callable[[int, str], None] = lambda done, note: None,
+) -> TextResult:
+    """`config.lengths` are the sizes of context; about `config.samples` tokens are predicted from each."""
+    contexts = sorted(config.lengths)
+    targets = choose_targets(split, config.samples, contexts[-1], config.seed)
+    by_context = loss_by_context(predict, split, targets, contexts, config.batch_tokens, device, progress)
+    by_position = loss_by_position(predict, split, targets, contexts[-1], config.batch_tokens, device)
+    losses = [*_by_context(by_context, seed), *_by_position(by_position, seed)]
+    scores = [
+        Score(seed, context, "next_token", int(right.sum()), len(right))
+        for context, right in zip(contexts, by_context.right, strict=True)
+    ]
+    return TextResult(losses, by_context, scores)
+
+
+def _by_context(result: ContextLoss, seed: int) -> list[Loss]:
+    counts = result.nats.shape[1], _different(result.document)
+    ends = zip(*over_documents(result.nats, result.document), strict=True)
+    return [
+        Loss(seed, "context", size, *_known(*mean_low_high), *counts)
+        for size, mean_low_high in zip(result.contexts, ends, strict=True)
+    ]
+
+
+def _by_position(result: PositionLoss, seed: int) -> list[Loss]:
+    counts = torch.diff(result.edges) * len(result.nats)
+    documents = _different(result.document)
+    ends = zip(*over_documents(result.nats.T, result.document), strict=True)
+    return [
+        Loss(seed, "position", int(edge), *_known(*mean_low_high), int(count), documents)
+        for edge, mean_low_high, count in zip(result.edges[:-1], ends, counts, strict=True)
+    ]
+
+
+def _different(document: Int[Tensor, "n"]) -> int:
+    return len(set(document.tolist()))
+
+
+def _known(mean: Tensor, low: Tensor, high: Tensor) -> tuple[float, float | None, float | None]:
+    if math.isnan(low):
+        return float(mean), None, None
+    return float(mean), float(low), float(high)

@@ -1,0 +1,41 @@
+"""How a run is computed, as opposed to what it computes."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from longreach.config import Positive, Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionConfig(Settings):
+    """Settings of the machine and the engine.  They change results by rounding only, and may change on `--resume`."""
+
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`; `auto` takes a GPU where there is one."""
+    engine: Literal["auto", "plain"] = "auto"
+    """`auto` uses every faster path that computes the same; `plain` uses the reference core alone."""
+    without: list[str] = field(default_factory=list)
+    """Parts of the engine that are not to be used, by the names that the plan prints."""
+    graph: bool = True
+    """On a GPU: record a training step, a test batch and a decoding step as CUDA graphs and replay them."""
+    compile: bool = False
+    """Compile the layers with torch.compile: half a minute at the start, then faster steps.  Layers of GPT-NeoX's kind
+    are faster without, in bf16 on a GPU: fused kernels compute them there."""
+    recompute: bool = False
+    """Keep only the inputs of layers for the backward pass and compute the rest again: less memory, for one more
+    forward pass."""
+    deterministic: bool = False
+    """On a GPU: use only kernels that give the same bits every time, so that a resumed run is exactly the undisturbed
+    one; slower.  A CPU does so anyway."""
+    stack: Positive = 1
+    """Models that are trained as one."""
+    accumulate: Positive = 1
+    """Parts that a training batch is computed in, to save memory; the gradient is the whole batch's."""
+    batch_tokens: Positive = 65_536
+    """Tokens in a forward pass of a test: the memory budget."""
+    log_every: Positive = 50
+    """Steps between lines of metrics."""
+    save_every: Positive = 500
+    """Steps between checkpoints."""
+    keep_last: Positive = 2
+    """Newest checkpoints kept, besides the best in distribution."""

@@ -1,5 +1,0 @@
-"""A faster way through the layers of `longreach.model.block` in half precision, for GPUs; it needs Triton."""
-
-from longreach.model.fused.layers import fits, run_fused
-
-__all__ = ["fits", "run_fused"]

@@ -1,0 +1,26 @@
+"""Tables, figures and pages.  Reads saved results only."""
+
+from longreach.reports.curves import THRESHOLDS, Result, headline_groups, load_results
+from longreach.reports.figures import save_png
+from longreach.reports.probe_write import ProbeReport, find_probes, write_probe_report
+from longreach.reports.sparsity_figure import sparsity_figure
+from longreach.reports.tables import score_table
+from longreach.reports.text import losses_to_csv, tables
+from longreach.reports.write import Report, write_report
+
+__all__ = [
+    "THRESHOLDS",
+    "ProbeReport",
+    "Report",
+    "Result",
+    "find_probes",
+    "headline_groups",
+    "load_results",
+    "losses_to_csv",
+    "save_png",
+    "score_table",
+    "sparsity_figure",
+    "tables",
+    "write_probe_report",
+    "write_report",
+]

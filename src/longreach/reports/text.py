@@ -1,0 +1,147 @@
+"""Loss by length of runs on text: a table and a figure."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import get_args
+
+import matplotlib
+from matplotlib.figure import Figure
+from rich.table import Table
+from rich.text import Text
+
+from longreach.evaluation import By, Loss
+from longreach.reports.curves import Result, headline_groups
+from longreach.reports.figures import styles
+from longreach.reports.tables import reach_ratio, score_table, spread_out
+from longreach.system.labels import label
+
+RISE = 0.05
+"""Nats by which a loss may rise above the least at shorter contexts, and still counts as held."""
+
+
+@dataclass(frozen=True)
+class LossCurves:
+    """The seeds of one variant: each a curve of losses."""
+
+    variant: str
+    curves: list[list[Loss]]
+    trained_to: int
+
+    def middle(self) -> dict[int, float]:
+        """Median over seeds at each size."""
+        return {size: median(loss.nats for loss in losses) for size, losses in self._by_size().items()}
+
+    def worst(self) -> dict[int, float]:
+        return {size: max(loss.nats for loss in losses) for size, losses in self._by_size().items()}
+
+    def holds_to(self) -> list[int]:
+        """Of each seed, the longest tested size up to which the loss never rises far above what it was."""
+        return [_holds_to(curve) for curve in self.curves]
+
+    def _by_size(self) -> dict[int, list[Loss]]:
+        found: dict[int, list[Loss]] = {}
+        for curve in self.curves:
+            for loss in curve:
+                found.setdefault(loss.size, []).append(loss)
+        return dict(sorted(found.items()))
+
+
+def _holds_to(curve: list[Loss]) -> int:
+    least, longest = math.inf, 0
+    for loss in curve:
+        if loss.nats > least + RISE:
+            break
+        least, longest = min(least, loss.nats), loss.size
+    return longest
+
+
+def loss_curves(results: list[Result], by: By) -> list[LossCurves]:
+    """Of all results on text, by variant."""
+    found: dict[str, LossCurves] = {}
+    for result in results:
+        curve = sorted((loss for loss in result.losses if loss.by == by), key=lambda loss: loss.size)
+        if curve:
+            found.setdefault(result.variant, LossCurves(result.variant, [], result.trained_to)).curves.append(curve)
+    return list(found.values())
+
+
+def tables(results: list[Result], title: str, width: int = 80) -> list[Table]:
+    """What a run ends with: how far it reaches, or on text its loss by context."""
+    exact = [group for group in headline_groups(results) if group.metric != "next_token"]
+    shown = [score_table(exact, title, width)] if exact else []
+    losses = loss_curves(results, "context")
+    return [*shown, loss_table(losses, title, width)] if losses else shown
+
+
+def loss_table(curves: list[LossCurves], title: str, width: int = 80) -> Table:
+    """One row per variant: loss by size of context, as many sizes as fit."""
+    several = any(len(one.curves) > 1 for one in curves)
+    caption = f"loss in nats per token by tokens of context{'; median over seeds (worst)' if several else ''}"
+    table = Table(
+        title=Text(title, style="table.title"),
+        caption=f"{caption}.  * = within the training length.  holds to: no more than {RISE} above the least before",
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("variant", overflow="fold", min_width=12)
+    sizes = sorted({size for one in curves for size in one.middle()})
+    sizes = spread_out(sizes, max(0, (width - 38) // (15 if several else 8)))
+    for size in sizes:
+        trained = all(size <= one.trained_to for one in curves)
+        table.add_column(f"{size}{'*' if trained else ''}", justify="right", no_wrap=True)
+    table.add_column("holds to", justify="right", no_wrap=True)
+    for one in curves:
+        middle, worst = one.middle(), one.worst()
+        cells: list[str | Text] = [Text(one.variant)]
+        for size in sizes:
+            spread = f" ({worst[size]:.2f})" if len(one.curves) > 1 else ""
+            cells.append(f"{middle[size]:.3f}{spread}" if size in middle else "-")
+        table.add_row(*cells, reach_ratio(one.holds_to(), one.trained_to))
+    return table
+
+
+def losses_to_csv(results: list[Result], labels: Sequence[Mapping[str, str]] | None = None) -> str:
+    """One line for each point of each curve.  `labels`, one mapping for each result, are the columns in front."""
+    marks = [{"variant": result.variant} for result in results] if labels is None else labels
+    rows = [{**mark, **asdict(loss)} for mark, result in zip(marks, results, strict=True) for loss in result.losses]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def losses_figure(results: list[Result], title: str) -> Figure | None:
+    """Loss against context and against position; every seed a thin line, one seed with its interval over documents."""
+    if not any(result.losses for result in results):
+        return None
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axis, by in zip(panels, get_args(By), strict=True):
+        curves = loss_curves(results, by)
+        style = styles([one.variant for one in curves])
+        for one in curves:
+            middle, look = one.middle(), style[one.variant]
+            axis.plot(list(middle), list(middle.values()), lw=2, ms=3.5, label=label(one.variant), **look)
+            for curve in one.curves:
+                sizes = [loss.size for loss in curve]
+                if len(one.curves) > 1:
+                    axis.plot(sizes, [loss.nats for loss in curve], color=look["color"], lw=0.7, alpha=0.5)
+                else:
+                    ends = [(loss.low, loss.high) for loss in curve]
+                    low, high = ([math.nan if end is None else end for end in side] for side in zip(*ends, strict=True))
+                    axis.fill_between(sizes, low, high, color=look["color"], alpha=0.15, lw=0)
+        for trained_to in sorted({one.trained_to for one in curves}):
+            axis.axvline(trained_to, color="#555555", lw=1, ls=":")
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
+        axis.grid(alpha=0.25)
+    panels[0].set(xlabel="tokens of context", ylabel="loss of the same tokens (nats)", title="by context")
+    panels[1].set(xlabel="position in the window", ylabel="loss (nats)", title="by position")
+    panels[0].legend(frameon=False)
+    figure.suptitle(f"{label(title)}\n(dotted: lengths that were trained)" if title else "", fontsize=11)
+    return figure

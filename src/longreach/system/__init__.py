@@ -1,0 +1,1 @@
+"""Files, imports, interrupts and memory of the machine."""
