@@ -12,7 +12,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from longreach.attention.recomputation import recomputed
 from longreach.config import Settings
 from longreach.config.registry import kind, name_of
-from longreach.engine import flex
 from longreach.errors import BadInput
 from longreach.positions.encodings import Bias, Shape
 
@@ -22,20 +21,21 @@ def exact_dtype(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
+_SCORES = 1 << 28
+"""Scores that are written out at once."""
+
+
 class Attention(nn.Module):
     """Softmax attention through torch's fused kernels.  A subclass may let scores grow, and one that weighs or sees
     keys in a way of its own says so, and is written out."""
+
+    room: int | None = None
+    """Numbers that a part of the queries may hold while its bias is computed; None is as many as scores."""
 
     fused: bool = True
     """Whether torch's kernels compute it: weights are a softmax over all keys that are seen."""
     hides: bool = False
     """Whether `seen` hides more than causality does."""
-
-    @property
-    def reads_states(self) -> bool:
-        """Whether queries are rescaled, for which states are needed."""
-        ours = (Attention.growth, Attention.rescale)
-        return tuple(getattr(method, "__func__", None) for method in (self.growth, self.rescale)) != ours
 
     def growth(
         self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"] | None
@@ -50,12 +50,6 @@ class Attention(nn.Module):
         """Queries whose scores grow."""
         growth = self.growth(visible, states)
         return q if growth is None else (q * growth[..., None]).to(q.dtype)
-
-    @property
-    def plain(self) -> bool:
-        """Whether it is the softmax of scores that may grow, over all keys before, and nobody watches."""
-        ours = type(self).forward is Attention.forward and type(self).rescale is Attention.rescale
-        return ours and self.fused and not self.hides and not self._forward_hooks
 
     def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         """By what values are mixed; a score of minus infinity is a key that must not be seen."""
@@ -78,10 +72,6 @@ class Attention(nn.Module):
             return self.write_out(q, k, v, visible, mask, bias)
         if bias is None and not self.hides:
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
-        if bias is not None and mask is None and not self.hides and flex.serves(v):
-            by_pair = bias.by_pair()
-            if by_pair is not None:
-                return flex.attend(q, k, v, by_pair)
 
         def mix(part: slice) -> Float[Tensor, "b h some d"]:
             added = seen = self.seen(k.shape[2], visible, mask, part)
@@ -89,7 +79,7 @@ class Attention(nn.Module):
                 added = _exactly(bias, part, q, k, seen).to(q.dtype).masked_fill(~seen, -torch.inf)
             return scaled_dot_product_attention(q[:, :, part], k, v, attn_mask=added)
 
-        return _in_parts(mix, q, k, bias)
+        return self._in_parts(mix, q, k, bias)
 
     def write_out(
         self,
@@ -105,7 +95,7 @@ class Attention(nn.Module):
         def mix(part: slice) -> Float[Tensor, "b h some d"]:
             return self.weights(q, k, visible, mask, bias, part).to(v.dtype) @ v
 
-        return _in_parts(mix, q, k, bias)
+        return self._in_parts(mix, q, k, bias)
 
     def weights(
         self,
@@ -125,6 +115,27 @@ class Attention(nn.Module):
                 scores = scores + _exactly(bias, part, q, k, seen)
             return self.weigh(scores.masked_fill(~seen, -torch.inf))
 
+    def _in_parts(
+        self,
+        mix: Callable[[slice], Tensor],
+        q: Float[Tensor, "b h q d"],
+        k: Float[Tensor, "b h k d"],
+        bias: Bias | None,
+    ) -> Float[Tensor, "b h q d"]:
+        """Mix values for all queries, in parts whose scores, and what computing a bias takes, fit into memory.
+
+        Each of several parts is recomputed in the backward pass, so that memory grows with the length and not with its
+        square.
+        """
+        copies = 1 if bias is None else bias.copies
+        of_a_query = q.shape[0] * q.shape[1] * k.shape[2]
+        if q.shape[2] * of_a_query * copies <= _SCORES:
+            return mix(slice(None))
+        most = min(_SCORES, max(_SCORES, self.room or 0) // copies)
+        size = max(1, most // of_a_query)
+        parts = [slice(start, min(start + size, q.shape[2])) for start in range(0, q.shape[2], size)]
+        return torch.cat([recomputed(mix, part) for part in parts], dim=2)
+
     def seen(
         self, keys: int, visible: Int[Tensor, "#b q"], mask: Bool[Tensor, "b 1 q k"] | None, part: slice
     ) -> Bool[Tensor, "#b 1 some k"]:
@@ -141,42 +152,6 @@ def _exactly(
     exact = exact_dtype(q)
     with torch.autocast(q.device.type, enabled=False):
         return bias(part, q[:, :, part].to(exact), k.to(exact), seen)
-
-
-_SCORES = 1 << 28
-"""Scores that are written out at once."""
-_SHARE = 16
-"""One part in so many of a GPU's memory is for making a bias."""
-
-
-def _in_parts(
-    mix: Callable[[slice], Tensor], q: Float[Tensor, "b h q d"], k: Float[Tensor, "b h k d"], bias: Bias | None
-) -> Float[Tensor, "b h q d"]:
-    """All queries, in so many parts that their scores, and what making a bias takes, fit into memory.
-
-    Where there is not room for all that a single part may take, nothing of a part is kept for the backward pass, which
-    computes it again: memory grows with the length, and not with its square.
-    """
-    copies = 1 if bias is None else bias.copies
-    of_a_query = q.shape[0] * q.shape[1] * k.shape[2]
-    if q.shape[2] * of_a_query * copies <= _SCORES:
-        return mix(slice(None))
-    size = max(1, _most_scores(copies, q.device) // of_a_query)
-    parts = [slice(start, min(start + size, q.shape[2])) for start in range(0, q.shape[2], size)]
-    return torch.cat([recomputed(mix, part) for part in parts], dim=2)
-
-
-def _most_scores(copies: int, device: torch.device) -> int:
-    """How many scores a part may have, if making a bias holds so many copies of them.
-
-    A large GPU has the memory, and needs the work, for more than others; what is the same for a device at all times is
-    asked, and not what is free now, so that a run can be repeated.
-    """
-    room = _SCORES
-    if device.type == "cuda":
-        floats = torch.cuda.get_device_properties(device).total_memory // 4
-        room = max(room, floats // _SHARE)
-    return min(_SCORES, room // copies)
 
 
 @kind("attention")

@@ -4,15 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from longreach.attention.base import Attention
 from longreach.attention.scaled_softmax import GrowingScores, ScaledSoftmax, ScaledSoftmaxConfig
 from longreach.config.registry import register
-from longreach.engine import adasplash
 from longreach.errors import BadInput
-from longreach.positions.encodings import Bias, Shape
+from longreach.positions.encodings import Shape
 
 _UNSEEN = -1e4
 """Stands for minus infinity, which would be squared; no score that counts is near it."""
@@ -53,20 +52,6 @@ class SparseWeights(GrowingScores):
 
     def weigh(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         return self.sparse_weights(scores)
-
-    def write_out(
-        self,
-        q: Float[Tensor, "b h q d"],
-        k: Float[Tensor, "b h k d"],
-        v: Float[Tensor, "b h k d"],
-        visible: Int[Tensor, "#b q"],
-        mask: Bool[Tensor, "b 1 q k"] | None,
-        bias: Bias | None,
-    ) -> Float[Tensor, "b h q d"]:
-        """The formula, or the kernel for long sequences."""
-        if mask is None and bias is None and adasplash.serves(q, self.config.alpha):
-            return adasplash.attend(q, k, v)
-        return super().write_out(q, k, v, visible, mask, bias)
 
 
 class Entmax(SparseWeights, ScaledSoftmax):

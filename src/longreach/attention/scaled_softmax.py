@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from longreach.attention.base import Attention, AttentionConfig, exact_dtype
 from longreach.config import Bounds
 from longreach.config.registry import register
-from longreach.engine.rows import for_rows
 from longreach.errors import BadInput
 from longreach.positions.encodings import Shape
 
@@ -65,7 +64,7 @@ class GrowingScores(Attention):
 
 
 class ScaledSoftmax(GrowingScores):
-    stacks = True
+    """Scores of each head grow with a slope of its own."""
 
     def __init__(self, heads: int, config: ScaledSoftmaxConfig) -> None:
         super().__init__(heads, config)
@@ -75,5 +74,9 @@ class ScaledSoftmax(GrowingScores):
         nn.init.constant_(self.slope, self.config.start)
 
     def grow(self, visible: Int[Tensor, "#b q"], states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h q"]:
-        slope = for_rows(self.slope, 1, len(states))
+        slope = self.slopes(states)
         return self.config.offset + slope[..., None] * visible.to(exact_dtype(slope)).log()[:, None, :]
+
+    def slopes(self, states: Float[Tensor, "b q w"]) -> Float[Tensor, "#b h"]:
+        """Return the slope of each head, for each row."""
+        return self.slope[None]

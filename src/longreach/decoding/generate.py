@@ -4,6 +4,7 @@ With predicted IDs it writes pairs: a token, then the position ID the token gets
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +41,7 @@ def generate(
     draws: Draws | None = None,
     prompt_ids_only: bool = False,
     shift: int = 0,
+    write: "Callable[[Writing], None] | None" = None,
 ) -> Generated:
     """Answer every prompt of a batch; prompts may differ in length.
 
@@ -48,7 +50,8 @@ def generate(
     again for each token: slow, and the reference that the cache is tested against.  `draws` numbers the rows:
     `sampling` needs it, and so does a policy that draws the IDs of tests.  Of predicted IDs the likeliest is taken;
     `prompt_ids_only` allows only those that the prompt has.
-    `shift` adds a constant to all IDs, the reserved one included.
+    `shift` adds a constant to all IDs, the reserved one included.  `write` runs the loop over tokens: `write_answers`
+    unless an engine has a faster one.
     """
     if not policy.serves_generation(task):
         raise BadInput(f"{policy.name} reads the IDs of {task.name} off the true answer: it cannot generate")
@@ -65,23 +68,14 @@ def generate(
         writer = _IdsOfTokens(task, policy, shift)
     sampling = sampling or Sampling()
     drawn = draws if sampling.temperature else None
-    writing = _Writing(model, task.stop_token, prompt, ids, writer, sampling, drawn, use_cache)
-    if use_cache and ids.is_cuda and writing.budget > _WORTH_RECORDING and not sampling.temperature:
-        writing.run_recorded()
-    else:
-        writing.run()
+    writing = Writing(model, task.stop_token, prompt, ids, writer, sampling, drawn, use_cache)
+    (write or write_answers)(writing)
     stopped = writing.stopped if task.stop_token is not None else torch.ones_like(writing.stopped)
     return Generated(writing.tokens, stopped, writing.ids)
 
 
-_WORTH_RECORDING = 64
-"""Steps from which recording one on a GPU pays."""
-_LOOK_EVERY = 32
-"""Replayed steps between two looks at whether all rows have finished: looking waits for the device."""
-
-
-class _Writing:
-    """A batch of answers in the making.  All that a step changes is changed in place, so that it can be replayed."""
+class Writing:
+    """A batch of unfinished answers.  A step changes everything in place, so that it can be recorded and replayed."""
 
     def __init__(
         self,
@@ -110,34 +104,6 @@ class _Writing:
             states = model(self.tokens[:, :reading], ids[:, :, :reading], self.cache)
             self.cache.advance(prompt.prompt_tokens)
             self.hidden = states[self.rows, self.at - 1]
-
-    def run(self) -> None:
-        for step in range(self.budget):
-            self.write(None if self.draws is None else self.draws.child(f"step {step}"))
-            if bool(self.finished.all()):
-                break
-            self.read()
-
-    def run_recorded(self) -> None:
-        """The same with one step recorded as a CUDA graph: a small model is done before Python launches it."""
-        assert self.cache is not None
-        self.cache.fix()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        warm_up = min(2, self.budget)
-        with torch.cuda.stream(side):  # these steps count: they write the first tokens
-            for _ in range(warm_up):
-                self.write(None)
-                self.read()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.write(None)
-            self.read()
-        for step in range(warm_up, self.budget):
-            if step % _LOOK_EVERY == 0 and bool(self.finished.all()):
-                break
-            graph.replay()
 
     def write(self, draws: Draws | None) -> None:
         """Choose the next token of every row and, where the model predicts them, its IDs."""
@@ -173,6 +139,15 @@ class _Writing:
             self.hidden.copy_(self.model(token[:, None], ids[:, :, None], self.cache)[:, 0])
             self.cache.advance((~self.finished).long())
         self.at += (~self.finished).long()
+
+
+def write_answers(writing: Writing) -> None:
+    """Write one token after the other until every row has finished."""
+    for step in range(writing.budget):
+        writing.write(None if writing.draws is None else writing.draws.child(f"step {step}"))
+        if bool(writing.finished.all()):
+            break
+        writing.read()
 
 
 class _IdWriter(ABC):

@@ -4,26 +4,15 @@ Exact entmax sorts the scores of every query, so that all of them must be writte
 ICML 2025) searches the threshold block by block instead, forward and backward.
 """
 
-import importlib.util
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 FROM = 1024
 """Tokens from which it is used: it tunes itself for minutes at every new size, and shorter scores fit into memory."""
-_HEAD_SIZES = (16, 32, 64, 128, 256)
-_PRECISIONS = (torch.float32, torch.bfloat16)
+HEAD_SIZES = (16, 32, 64, 128, 256)
+PRECISIONS = (torch.float32, torch.bfloat16)
 """Thresholds are searched in fp32: for fp64 that is not enough."""
-
-
-def serves(q: Float[Tensor, "b h t d"], alpha: float) -> bool:
-    """Whether it is there and computes what is asked: the package needs causal attention without a bias."""
-    if not q.is_cuda or q.dtype not in _PRECISIONS or alpha != 1.5:
-        return False
-    if q.shape[2] < FROM or q.shape[3] not in _HEAD_SIZES:
-        return False
-    return importlib.util.find_spec("adasplash") is not None
 
 
 def attend(

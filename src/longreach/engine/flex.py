@@ -12,25 +12,17 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from longreach.engine.kernels import HAS_TRITON
 from longreach.positions.encodings import PairBias
 
 FROM = 2048
 """Tokens from which it is used: it compiles for seconds, and the biases of fewer tokens fit into memory."""
-_HEAD_SIZES = (16, 32, 64, 128)
-_PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
+HEAD_SIZES = (16, 32, 64, 128)
 _BLOCK = 128
 """Tokens of a block, which the kernel leaves out, takes whole or takes in part."""
 _VARIANTS = 64
 """How often torch may compile it: for every kind of bias, precision and shape of heads, with gradients and without."""
 _OPTIONS = {"FLOAT32_PRECISION": "'ieee'"}
 """In fp32 products are exact: which key is ahead must not hang on the last bits of tf32."""
-
-
-def serves(v: Float[Tensor, "b h t d"]) -> bool:
-    """Whether it is there for such values, whose precision queries and keys get too, and pays."""
-    suits = v.dtype in _PRECISIONS and v.shape[3] in _HEAD_SIZES and v.shape[2] >= FROM
-    return HAS_TRITON and v.is_cuda and suits
 
 
 def attend(

@@ -18,17 +18,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longreach.engine.kernels import PRECISIONS, on_its_device
+from longreach.engine.kernels import on_its_device
 
-_HEAD_SIZES = (32, 64, 128)
+HEAD_SIZES = (32, 64, 128)
 
 
-def fits(qkv: Tensor, heads: int) -> bool:
-    """Whether a program can hold a sequence, and is faster than torch's kernels: without tensor cores, as exact fp32
-    must do, it soon is not."""
-    tokens, size = qkv.shape[1], qkv.shape[2] // (3 * heads)
-    most = 64 if qkv.dtype == torch.float32 else 128
-    return qkv.dtype in PRECISIONS and tokens <= most and size <= most and size in _HEAD_SIZES
+def most_tokens(dtype: torch.dtype) -> int:
+    """Return the longest sequence for which a program is faster than torch's kernels.  Exact fp32 has no tensor
+    cores, so that it soon is not.  A head may have as many dimensions."""
+    return 64 if dtype == torch.float32 else 128
 
 
 @triton.jit

@@ -1,8 +1,9 @@
 """Models of one shape, stacked: one computation that trains them all, each as if it were alone.
 
-A small model leaves most of a GPU idle, so that others can share it.  Every weight gets a dimension in front,
-products become batched products, and nothing else changes: a row of a batch meets the weights of its own model only, so
-that samples, IDs, losses and heads are computed as for one batch.
+A small model leaves most of a GPU idle, so that others can share it.  Every weight gets a dimension in front, the
+model.  Products become batched products.  The rows of a batch belong to the models in turn: first all of the first
+model, then all of the second.  A row meets the weights of its own model only, so that samples, IDs, losses and heads
+are computed as for one batch.
 """
 
 import copy
@@ -12,12 +13,26 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.attention.scaled_softmax import ScaledSoftmax
 from longreach.errors import BadInput
-from longreach.model.base import Model
-from longreach.model.embedding import Entries, TokenEmbedding
+from longreach.model import Model
+from longreach.model.block import IdHeads
+from longreach.model.look_back import LookBack
+from longreach.model.position_heads.pointer import Pointing
+from longreach.model.position_heads.table import Table
 
 
-class _Linear(nn.Linear):
+def by_row(parameter: Tensor, rows: int) -> Float[Tensor, "rows ..."]:
+    """Repeat the parameters of each model for its rows of a batch."""
+    return parameter.repeat_interleave(rows // len(parameter), 0)
+
+
+def times_transposed(x: Float[Tensor, "b *n w"], weight: Float[Tensor, "m v w"]) -> Float[Tensor, "b *n v"]:
+    """Multiply each row by the transposed weight of its model."""
+    return (x.reshape(len(weight), -1, x.shape[-1]) @ weight.transpose(1, 2)).view(*x.shape[:-1], -1)
+
+
+class StackedLinear(nn.Linear):
     """A map for each model."""
 
     def forward(self, x: Float[Tensor, "b *n i"]) -> Float[Tensor, "b *n o"]:
@@ -29,17 +44,21 @@ class _Linear(nn.Linear):
         return mapped.view(*x.shape[:-1], -1)
 
 
-class _Embedding(TokenEmbedding):
+class StackedEmbedding(nn.Embedding):
     """A table for each model."""
 
-    def read(self, tokens: Int[Tensor, "b *n"]) -> Entries:
-        models, entries, _ = self.weight.shape
-        model = torch.arange(models, device=tokens.device).repeat_interleave(len(tokens) // models)
-        first = (model * entries).view(-1, *[1] * (tokens.dim() - 1))
-        return Entries(self.weight, tokens + first)
+    def forward(self, tokens: Int[Tensor, "b *n"]) -> Float[Tensor, "b *n w"]:
+        return nn.functional.embedding(row_numbers(self.weight, tokens), self.weight.flatten(0, 1))
 
 
-class _LayerNorm(nn.LayerNorm):
+def row_numbers(table: Float[Tensor, "m v w"], tokens: Int[Tensor, "b *n"]) -> Int[Tensor, "b *n"]:
+    """Return the row of each token in the tables of all models, one below the other."""
+    models, entries, _ = table.shape
+    model = torch.arange(models, device=tokens.device).repeat_interleave(len(tokens) // models)
+    return tokens + (model * entries).view(-1, *[1] * (tokens.dim() - 1))
+
+
+class StackedLayerNorm(nn.LayerNorm):
     """A scale and a shift for each model."""
 
     def forward(self, x: Float[Tensor, "b *n w"]) -> Float[Tensor, "b *n w"]:
@@ -50,7 +69,7 @@ class _LayerNorm(nn.LayerNorm):
         return torch.addcmul(self.bias[:, None], by_model, self.weight[:, None]).view(x.shape)
 
 
-class _RMSNorm(nn.RMSNorm):
+class StackedRMSNorm(nn.RMSNorm):
     """A scale for each model."""
 
     def forward(self, x: Float[Tensor, "b *n w"]) -> Float[Tensor, "b *n w"]:
@@ -58,27 +77,81 @@ class _RMSNorm(nn.RMSNorm):
         return (normed.reshape(len(self.weight), -1, x.shape[-1]) * self.weight[:, None]).view(x.shape)
 
 
+class _StackedIdHeads(IdHeads):
+    def replace(self, x: Float[Tensor, "b h t d"], fixed: Float[Tensor, "m n d"]) -> Float[Tensor, "b h t d"]:
+        constant = by_row(fixed, len(x)).to(x.dtype)[:, :, None].expand(-1, -1, x.shape[2], -1)
+        return torch.cat([constant, x[:, constant.shape[1] :]], dim=1)
+
+
+class _StackedSlopes(ScaledSoftmax):
+    def slopes(self, states: Float[Tensor, "b q w"]) -> Float[Tensor, "b h"]:
+        return by_row(self.slope, len(states))
+
+
+class _StackedLookBack(LookBack):
+    def slope_of(self, hidden: Float[Tensor, "b a w"]) -> Float[Tensor, "b 1"]:
+        return by_row(self.slope, len(hidden))[:, None]
+
+
+class _StackedPointing(Pointing):
+    def scale_and_slope(self, query: Float[Tensor, "b a w"]) -> tuple[Float[Tensor, "b 1 1"], Float[Tensor, "b 1 1"]]:
+        scale, slope = (by_row(part, len(query))[:, None, None] for part in (self.log_scale, self.slope))
+        return scale.exp(), slope
+
+
+class _StackedTable(Table):
+    def scores(self, mixed: Float[Tensor, "b a w"], weight: Float[Tensor, "m n w"]) -> Float[Tensor, "b a n"]:
+        return times_transposed(mixed, weight)
+
+
+class _StackedModel(Model):
+    def vocabulary_scores(self, hidden: Float[Tensor, "b a w"]) -> Float[Tensor, "b a v"]:
+        if self.head is None:
+            return times_transposed(hidden, self.embed.weight)
+        return super().vocabulary_scores(hidden)
+
+
 STACKED: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Linear: _Linear,
-    nn.Embedding: _Embedding,
-    TokenEmbedding: _Embedding,
-    nn.LayerNorm: _LayerNorm,
-    nn.RMSNorm: _RMSNorm,
+    nn.Linear: StackedLinear,
+    nn.Embedding: StackedEmbedding,
+    nn.LayerNorm: StackedLayerNorm,
+    nn.RMSNorm: StackedRMSNorm,
 }
-"""What becomes of the parts of a model."""
+"""Parts of torch and their stacked versions."""
+_OWN: tuple[type[nn.Module], ...] = (
+    _StackedIdHeads,
+    _StackedSlopes,
+    _StackedLookBack,
+    _StackedPointing,
+    _StackedTable,
+    _StackedModel,
+)
+"""Stacked versions of parts of the core; each serves its base class and the subclasses of that."""
+
+
+_made: dict[type[nn.Module], type[nn.Module]] = {}
+
+
+def stacked_class(part: type[nn.Module]) -> type[nn.Module] | None:
+    """Return the class that computes with stacked weights; None where the weights of a part need no other."""
+    if part in STACKED:
+        return STACKED[part]
+    for version in _OWN:
+        if part not in _made and issubclass(part, version.__bases__[0]):
+            _made[part] = type(f"Stacked{part.__name__}", (version, part), {"__module__": __name__})
+    return _made.get(part)
 
 
 def check_stackable(model: Model) -> None:
-    """Refuse a model with a part that knows nothing of stacking."""
+    """Raise BadInput for a model with weights that have no stacked version."""
     for module in model.modules():
-        own = any(True for _ in module.parameters(recurse=False))
-        known = type(module) in STACKED or getattr(module, "stacks", not own)
-        if not known:
+        has_weights = any(True for _ in module.parameters(recurse=False))
+        if has_weights and stacked_class(type(module)) is None:
             raise BadInput(f"{type(module).__name__} cannot be stacked: its seeds must be trained one after the other")
 
 
 def stack_models(models: Sequence[Model]) -> Model:
-    """One model that holds them all, in order; the models themselves are not changed."""
+    """Return one model that holds them all, in order; the models themselves are not changed."""
     check_stackable(models[0])
     stacked = copy.deepcopy(models[0])
     members = [dict(model.named_modules()) for model in models]
@@ -86,11 +159,10 @@ def stack_models(models: Sequence[Model]) -> Model:
         for own in dict(module.named_parameters(recurse=False)):
             weights = torch.stack([getattr(member[name], own).detach() for member in members])
             setattr(module, own, nn.Parameter(weights))
-        if type(module) in STACKED:
-            module.__class__ = STACKED[type(module)]
+        module.__class__ = stacked_class(type(module)) or type(module)
     return stacked
 
 
 def member_state(stacked: Model, number: int) -> dict[str, Tensor]:
-    """The weights of one of the models, as it would hold them alone."""
+    """Return the weights of one of the models, as it would hold them alone."""
     return {name: tensor[number] for name, tensor in stacked.state_dict().items()}

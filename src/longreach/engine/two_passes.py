@@ -11,7 +11,6 @@ bear out the first pass there, none of its answers is believed.
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -47,49 +46,59 @@ class Batch(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What both passes say, where the second has seen a few rows only."""
+    """The results of both passes, where the second has seen a few rows only."""
 
     judged: Judged
+    settled: Bool[Tensor, "b"]
+    """Rows that half precision has settled.  Their margins, too, are those of half precision."""
     open: Bool[Tensor, "b"]
     """Rows that fp32 must judge yet."""
 
     def clone(self) -> "Tried":
-        return Tried(self.judged.map(torch.clone), self.open.clone())
+        return Tried(self.judged.map(torch.clone), self.settled.clone(), self.open.clone())
+
+
+class Models(NamedTuple):
+    """One model in two precisions, which share their weights."""
+
+    half: Model
+    exact: Model
 
 
 def judge_in_two_passes(
-    model: Model,
+    models: Models,
     sample: Sample,
     ids: Int[Tensor, "b g t"],
     reserved: int = RESERVED,
     half: torch.dtype = torch.float16,
 ) -> Judged:
-    """The first in half precision, the second in fp32 and only for those rows that the first cannot settle: the plain
-    way, which recorded passes are tested against."""
-    batch = Batch(sample, ids, Asked.of(model, sample))
-    return judge_open_rows(model, batch, try_in_half(model, batch, reserved, half), reserved)
+    """Judge all rows in half precision, and in fp32 those that the first pass cannot settle.
+
+    The reference of recorded passes.
+    """
+    batch = Batch(sample, ids, Asked.of(models.exact, sample))
+    return judge_open_rows(models.exact, batch, try_in_half(models, batch, reserved, half), reserved)
 
 
 @torch.no_grad()
-def try_in_half(model: Model, batch: Batch, reserved: int = RESERVED, half: torch.dtype = torch.float16) -> Tried:
-    """The first pass, and the second for the rows that are judged again in any case.  Nothing here waits for the
-    device."""
+def try_in_half(models: Models, batch: Batch, reserved: int = RESERVED, half: torch.dtype = torch.float16) -> Tried:
+    """Judge all rows in half precision and a few again in fp32.  Nothing here waits for the device."""
     # no casts are kept: a caller's own autocast might use those of a recorded pass, or the reverse
     with torch.autocast(batch.ids.device.type, half, cache_enabled=False):
-        first = judge_in_one_pass(model, batch.sample, batch.ids, reserved, batch.asked)
+        first = judge_in_one_pass(models.half, batch.sample, batch.ids, reserved, batch.asked)
     clear = first.exact_with_ids & (first.margin > CLEAR)  # a margin that is not a number is above nothing
     count = math.ceil(len(batch.ids) / _CHECKED)
     checked = first.margin.where(clear, torch.inf).topk(count, largest=False).indices
-    second = _in_fp32(model, batch, checked, reserved)
+    second = _in_fp32(models.exact, batch, checked, reserved)
     borne_out = second.exact_with_ids & ((second.margin - first.margin[checked]).abs() < _MOVED)
     settled = clear & (borne_out | ~clear[checked]).all()
-    judged = _with_rows(replace(first, quick=settled), checked, second)
-    return Tried(judged, (~settled).index_fill(0, checked, False))
+    open_rows = (~settled).index_fill(0, checked, False)
+    return Tried(_with_rows(first, checked, second), settled.index_fill(0, checked, False), open_rows)
 
 
 @torch.no_grad()
 def judge_open_rows(model: Model, batch: Batch, tried: Tried, reserved: int = RESERVED) -> Judged:
-    """The second pass for all rows that are left."""
+    """Judge in fp32 all rows that are left."""
     rows = tried.open.nonzero()[:, 0]
     return _with_rows(tried.judged, rows, _in_fp32(model, batch, rows, reserved)) if len(rows) else tried.judged
 
@@ -101,7 +110,7 @@ def _in_fp32(model: Model, batch: Batch, rows: Int[Tensor, "r"], reserved: int) 
 
 
 def _with_rows(judged: Judged, rows: Int[Tensor, "r"], others: Judged) -> Judged:
-    """The same, with some rows replaced."""
+    """Replace some rows."""
     return Judged(
         *(one.index_copy(0, rows, other) for one, other in zip(judged.tensors(), others.tensors(), strict=True))
     )

@@ -1,7 +1,5 @@
 """How far does it reach?"""
 
-from longreach.engine.judging import Judge, judge
-from longreach.engine.two_passes import judge_in_two_passes
 from longreach.evaluation.card import Card, make_card
 from longreach.evaluation.context import ContextLoss, Predict, Targets, choose_targets, loss_by_context
 from longreach.evaluation.cost import (
@@ -16,7 +14,7 @@ from longreach.evaluation.cost import (
 )
 from longreach.evaluation.documents import over_documents, resampled_documents
 from longreach.evaluation.evaluate import TENTHS, EvalConfig, cells, evaluate, resolve_axes, total_samples
-from longreach.evaluation.exact_match import FreeRun, Judged, judge_in_one_pass, run_free
+from longreach.evaluation.exact_match import FreeRun, Judge, Judged, judge, judge_in_one_pass, plain_judge, run_free
 from longreach.evaluation.next_token import next_tokens
 from longreach.evaluation.reach import reach
 from longreach.evaluation.scores import Score, from_json, to_csv, to_json, wilson
@@ -57,7 +55,6 @@ __all__ = [
     "from_json",
     "judge",
     "judge_in_one_pass",
-    "judge_in_two_passes",
     "loss_by_context",
     "losses_from_json",
     "losses_to_json",
@@ -67,6 +64,7 @@ __all__ = [
     "memory_of_text",
     "next_tokens",
     "over_documents",
+    "plain_judge",
     "reach",
     "resampled_documents",
     "resolve_axes",

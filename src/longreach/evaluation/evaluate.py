@@ -8,14 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from longreach.config import LARGEST_ID, Bounds, Seed, Settings, build_part, merge, strings_in, to_plain
 from longreach.config.registry import name_of
 from longreach.config.spans import Lengths
-from longreach.engine.judging import Judge
+from longreach.decoding import Writing, write_answers
 from longreach.errors import BadInput
 from longreach.evaluation.controls import Control, spoil
-from longreach.evaluation.exact_match import NEAR_TIE, run_free
+from longreach.evaluation.exact_match import NEAR_TIE, Judge, Judged, plain_judge, run_free
 from longreach.evaluation.scores import Score
 from longreach.model import RESERVED, Model
 from longreach.positions.encodings import EncodingConfig
@@ -142,11 +144,18 @@ def evaluate(
     seed: int,
     device: str,
     progress: Callable[[int, str], None] = lambda done, note: None,
+    new_judge: Callable[[Model, int], Judge] = plain_judge,
+    write: Callable[[Writing], None] = write_answers,
 ) -> list[Score]:
-    """All cells of one model.  `seed` is the model's and goes into the scores."""
+    """Test one model on all cells.  `seed` is the model's and goes into the scores.
+
+    `new_judge` gets the model and the number of batches of a cell; `write` runs the loop over generated tokens.  An
+    engine has faster ones of both.
+    """
     if config.encoding is not None:
+        plain = replace(config, encoding=None)
         with model.exchange_encoding(config.encoding):
-            return evaluate(model, task, policy, replace(config, encoding=None), seed, device, progress)
+            return evaluate(model, task, policy, plain, seed, device, progress, new_judge, write)
     model.eval()
     policy = spoil(policy, config.control)
     scores = []
@@ -157,11 +166,14 @@ def evaluate(
     for cell in tested:
         counts: Counter[str] = Counter()
         batches = batches_of(cell, config)
-        judge = Judge(model, config.graph and len(batches) >= _WORTH_RECORDING)
+        judge = new_judge(model, len(batches))
         for start, size in batches:
-            # where half precision settled nothing of the first batch, as with a model that fails, it is not tried again
-            try_half = start == 0 or counts["quick"] > 0
-            counts += _count(judge, policy, cell, config, start, size, device, try_half)
+            sample, ids, draws = _draw(policy, cell, config, start, size, device)
+            counts += _count(judge(sample, ids, RESERVED + config.shift), model.position_head is not None)
+            free = min(size, config.free_samples - start)
+            if free > 0 and policy.serves_generation(cell.task):
+                some, its_draws = sample.rows(0, free), draws.rows(0, free)
+                counts += _count_free(model, policy, cell.task, some, config, its_draws, write)
             done += size
             progress(done, f"length {cell.length}")
         totals = {"samples": config.samples, **{name: counts[name] for name in _TOTALS}}
@@ -195,10 +207,6 @@ _METRICS = {
 """Metrics and what they are counted over.  `tf`: the true prefix is given; `free`: the model is on its own."""
 
 
-_WORTH_RECORDING = 4
-"""Batches of a cell from which recording the pass over one on a GPU pays."""
-
-
 def batches_of(cell: Cell, config: EvalConfig) -> list[tuple[int, int]]:
     """(first sample, number of samples): as few batches as the memory budget allows, all of one size but
     for the last."""
@@ -207,9 +215,10 @@ def batches_of(cell: Cell, config: EvalConfig) -> list[tuple[int, int]]:
     return [(start, min(size, config.samples - start)) for start in range(0, config.samples, size)]
 
 
-def _count(
-    judge: Judge, policy: IdPolicy, cell: Cell, config: EvalConfig, start: int, size: int, device: str, try_half: bool
-) -> "Counter[str]":
+def _draw(
+    policy: IdPolicy, cell: Cell, config: EvalConfig, start: int, size: int, device: str
+) -> tuple[Sample, Int[Tensor, "b g t"], Draws]:
+    """Draw samples of a cell with their IDs, and return the numbers that they were drawn from."""
     # the stream's name leaves out what does not change the samples: runs with other schemes get the same ones
     setting = ",".join(f"{name}={value}" for name, value in sorted(cell.overrides.items()))
     numbers = torch.arange(start, start + size, device=device)
@@ -220,32 +229,38 @@ def _count(
         ids = policy.training_ids(cell.task, sample, draws.child("ids"))
     else:
         ids = policy.evaluation_ids(cell.task, sample, draws.child("ids"))
-    judged = judge(sample, ids + config.shift, RESERVED + config.shift, try_half)
+    return sample, ids + config.shift, draws
+
+
+def _count(judged: Judged, predicts_ids: bool) -> "Counter[str]":
+    """Count right answers, tokens and IDs of a batch."""
     counts = Counter(
         token_em_tf=int(judged.exact.sum()),
         token_accuracy=int(judged.right_tokens.sum()),
         answer_tokens=int(judged.answer_tokens.sum()),
         near_tie=int((judged.margin < NEAR_TIE).sum()),
-        quick=int(judged.quick.sum()),
     )
-    if judge.model.position_head is not None:
+    if predicts_ids:
         counts += Counter(
             token_id_em_tf=int(judged.exact_with_ids.sum()),
             id_accuracy=int(judged.right_ids.sum()),
             answer_ids=int(judged.predicted_ids.sum()),
-            with_ids=size,
+            with_ids=len(judged.exact),
         )
-    free = min(size, config.free_samples - start)
-    if free > 0 and policy.serves_generation(cell.task):
-        counts += _count_free(judge.model, policy, cell.task, sample.rows(0, free), config, draws.rows(0, free))
     return counts
 
 
 def _count_free(
-    model: Model, policy: IdPolicy, task: Task, sample: Sample, config: EvalConfig, draws: Draws
+    model: Model,
+    policy: IdPolicy,
+    task: Task,
+    sample: Sample,
+    config: EvalConfig,
+    draws: Draws,
+    write: Callable[[Writing], None],
 ) -> "Counter[str]":
     """Count exact answers of the model's own, and where and how the others go wrong first."""
-    free = run_free(model, task, policy, sample, config.prompt_ids_only, config.shift, draws)
+    free = run_free(model, task, policy, sample, config.prompt_ids_only, config.shift, draws, write)
     counts = Counter(token_em_free=int(free.exact.sum()), generated=len(sample.tokens))
     erred = free.first_error >= 0
     counts["error_token_first"] = int(free.token_first.sum())

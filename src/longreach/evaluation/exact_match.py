@@ -8,12 +8,13 @@ a wrong ID may do no harm.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.decoding import generate
+from longreach.decoding import Writing, generate, write_answers
 from longreach.model import RESERVED, Model, Past, at_places
 from longreach.objective import id_choices, id_targets, select, token_targets
 from longreach.positions.ids import IdPolicy
@@ -39,8 +40,6 @@ class Judged:
     right_ids: Int[Tensor, "b"]
     predicted_ids: Int[Tensor, "b"]
     """How many IDs were to be predicted: none without a position head."""
-    quick: Bool[Tensor, "b"]
-    """Whether half precision settled it.  Then the margin, too, is that of half precision."""
 
     @property
     def exact_with_ids(self) -> Bool[Tensor, "b"]:
@@ -105,7 +104,23 @@ def judge_in_one_pass(
         closest = closest.minimum(of_ids)
     answer_tokens = wanted.sum(1)
     exact = right_tokens == answer_tokens
-    return Judged(exact, right_tokens, answer_tokens, closest, right_ids, predicted, quick=torch.zeros_like(exact))
+    return Judged(exact, right_tokens, answer_tokens, closest, right_ids, predicted)
+
+
+def judge(model: Model, sample: Sample, ids: Int[Tensor, "b g t"], reserved: int = RESERVED) -> Judged:
+    """Judge a batch in fp32, after a check that the model has an entry for every ID."""
+    model.check_ids(ids)
+    with torch.autocast(ids.device.type, enabled=False):
+        return judge_in_one_pass(model, sample, ids, reserved)
+
+
+Judge = Callable[[Sample, Tensor, int], Judged]
+"""Judges a batch: a sample, its IDs and the reserved ID."""
+
+
+def plain_judge(model: Model, batches: int) -> Judge:
+    """Return `judge` for one model; an engine may judge several batches faster."""
+    return partial(judge, model)
 
 
 def _parts(places: Int[Tensor, "b a"], wanted: Bool[Tensor, "b t"], copies: int) -> Iterator[slice]:
@@ -161,9 +176,13 @@ def run_free(
     prompt_ids_only: bool = False,
     shift: int = 0,
     draws: Draws | None = None,
+    write: Callable[[Writing], None] = write_answers,
 ) -> FreeRun:
-    """Let the model answer, and compare with the truth.  `draws` numbers the rows, for policies that draw test IDs."""
-    generated = generate(model, task, policy, sample, draws=draws, prompt_ids_only=prompt_ids_only, shift=shift)
+    """Let the model answer, and compare with the truth.  `draws` numbers the rows, for policies that draw test IDs;
+    `write` runs the loop over tokens."""
+    generated = generate(
+        model, task, policy, sample, draws=draws, prompt_ids_only=prompt_ids_only, shift=shift, write=write
+    )
     wrong_token = (generated.tokens != sample.tokens) & sample.answer
     wrong = wrong_token
     if policy.supplier(task) == "model" and generated.ids is not None:

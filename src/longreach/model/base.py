@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from longreach.config import Bounds, Nonnegative, Settings, Size
 from longreach.config.registry import kind, name_of
-from longreach.engine.rows import times_transposed
 from longreach.errors import BadInput
 from longreach.model.cache import Cache
-from longreach.model.embedding import TokenEmbedding
 from longreach.model.look_back import CopyHead, LookBack
 from longreach.model.position_heads import IdChoice, PositionHead, Steps
 from longreach.positions.encodings import EncodingConfig
@@ -66,40 +64,36 @@ class Past:
 
 
 class Model(nn.Module):
-    """Base of all models: embeddings and heads.  A subclass says how tokens mix."""
+    """Base of all models: embeddings and heads.  A subclass computes the states."""
 
     reads_ids = True
     """Whether position IDs make any difference."""
-    recompute = False
-    """Whether only the inputs of layers are kept for the backward pass, which computes the rest again."""
 
     def __init__(self, config: ModelConfig, vocab_size: int, levels: int) -> None:
         super().__init__()
         self.config, self.levels = config, levels
-        self.embed = TokenEmbedding(vocab_size, config.width)
+        self.embed = nn.Embedding(vocab_size, config.width)
         self.norm = config.new_norm()
         self.head = None if config.tie_embeddings else nn.Linear(config.width, vocab_size, bias=False)
         self.position_head: PositionHead | None = None
         self.copy_head: CopyHead | None = None
         self.dependency_head: LookBack | None = None
 
-    def mix(
+    def states(
         self,
-        embedded: Float[Tensor, "b t w"],
+        tokens: Int[Tensor, "b t"],
         ids: Int[Tensor, "b g t"],
         cache: Cache | None,
-        slots: Tensor | None,
+        slots: Int[Tensor, "b t"] | None,
         at: Int[Tensor, "b a"] | None = None,
         keep: Bool[Tensor, "b t t"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
-        """All layers.  With a cache, `slots` are the places in it that the tokens get.  With `at`, states at these
-        places only.  With `keep`, tokens look at no others."""
-        raise BadInput(f"{type(self).__name__} does not say how tokens mix")
+        """Embed tokens and apply all layers and the last norm.
 
-    def read(self, tokens: Int[Tensor, "b t"], *others: Any) -> Float[Tensor, "b _ w"]:
-        """Embeddings, all layers, which get what `mix` gets, and the norm that follows them."""
-        normed: Tensor = self.norm(self.mix(self.embed(tokens), *others))
-        return normed
+        With a cache, `slots` are the places in it that the tokens get.  With `at`, return states at these places only.
+        With `keep`, tokens look at no others.
+        """
+        raise BadInput(f"{type(self).__name__} does not say how it computes states")
 
     def exchange_encoding(self, config: EncodingConfig) -> AbstractContextManager[None]:
         """For a while, let IDs enter in another way."""
@@ -107,10 +101,6 @@ class Model(nn.Module):
 
     def new_cache(self, batch: int, slots: int) -> Cache:
         raise BadInput(f"{type(self).__name__} does not say what a cache is")
-
-    def compiled(self) -> "Model":
-        """The same model with the same weights, compiled: for shapes that stay the same."""
-        return cast(Model, torch.compile(self))
 
     @property
     def largest_id(self) -> int | None:
@@ -139,7 +129,7 @@ class Model(nn.Module):
         if cache is not None and keep is not None:
             raise BadInput("keep hides keys of tokens read at once: it does not go with a cache")
         slots = None if cache is None else cache.place(ids)
-        hidden = self.read(tokens, ids, cache, slots, at, keep)
+        hidden = self.states(tokens, ids, cache, slots, at, keep)
         if cache is not None and slots is not None and self.memory_size:
             cache.remember(slots, self.past(hidden, tokens).memory)
         return hidden
@@ -176,11 +166,15 @@ class Model(nn.Module):
         exact = self.embed.weight.dtype
         if hidden.dtype != exact and not torch.is_autocast_enabled(hidden.device.type):  # as it was for the states
             hidden = hidden.to(exact)
-        scores = times_transposed(hidden, self.embed.weight) if self.head is None else self.head(hidden)
+        scores = self.vocabulary_scores(hidden)
         if self.copy_head is not None:
             assert past is not None
             scores = self.copy_head(hidden, visible, past.tokens, past.memory[..., self._id_memory :], scores)
         return scores
+
+    def vocabulary_scores(self, hidden: Float[Tensor, "b a w"]) -> Float[Tensor, "b a v"]:
+        """Return the scores of all tokens of the vocabulary."""
+        return hidden @ self.embed.weight.T if self.head is None else self.head(hidden)
 
     def all_logits(
         self, tokens: Int[Tensor, "b t"], ids: Int[Tensor, "b g t"], keep: Bool[Tensor, "b t t"] | None = None

@@ -1,17 +1,34 @@
 """One layer: attention and a feed-forward net, side by side or one after the other."""
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.attention import Attention
-from longreach.engine.kernels import HAS_TRITON, PRECISIONS
-from longreach.engine.rows import for_rows
 from longreach.model.cache import Cache
 from longreach.model.layer import LayerConfig
 from longreach.positions.encodings import Bias, Rotation, rotate
+
+
+@dataclass(frozen=True)
+class LayerInputs:
+    """The inputs that all layers share besides the states."""
+
+    rotation: Rotation | None
+    """Angles of the queries."""
+    key_rotation: Rotation | None
+    """Angles of the keys; None where they are the queries'."""
+    visible: Int[Tensor, "#b t"]
+    """The number of keys that each token sees."""
+    mask: Bool[Tensor, "b 1 t k"] | None
+    """The keys that each token sees; None where attention is causal."""
+    bias: Bias | None
+    """A bias of the scores."""
+    cache: Cache | None
+    slots: Int[Tensor, "b t"] | None
+    """The places of the tokens in the cache."""
 
 
 class IdHeads(nn.Module):
@@ -21,28 +38,26 @@ class IdHeads(nn.Module):
     whose content outweighs its ID.
     """
 
-    stacks = True
-
     def __init__(self, heads: int, head_dim: int) -> None:
         super().__init__()
         self.query = nn.Parameter(torch.ones(heads, head_dim))
         self.key = nn.Parameter(torch.ones(heads, head_dim))
 
     def initialise(self) -> None:
-        """All dimensions alike: turned by equal angles they match best, so that a head begins with equal IDs."""
+        """Set all dimensions to 1: turned by equal angles they match best, so that a head begins with equal IDs."""
         nn.init.ones_(self.query)
         nn.init.ones_(self.key)
 
     def forward(
         self, q: Float[Tensor, "b h t d"], k: Float[Tensor, "b h t d"]
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b h t d"]]:
-        """The same with the first heads' queries and keys replaced."""
-        return _replace_first(q, self.query), _replace_first(k, self.key)
+        """Replace the queries and keys of the first heads."""
+        return self.replace(q, self.query), self.replace(k, self.key)
 
-
-def _replace_first(x: Float[Tensor, "b h t d"], fixed: Float[Tensor, "*m n d"]) -> Float[Tensor, "b h t d"]:
-    constant = for_rows(fixed, 2, len(x)).to(x.dtype)[:, :, None].expand(len(x), -1, x.shape[2], -1)
-    return torch.cat([constant, x[:, constant.shape[1] :]], dim=1)
+    def replace(self, x: Float[Tensor, "b h t d"], fixed: Float[Tensor, "n d"]) -> Float[Tensor, "b h t d"]:
+        """Replace the first heads of x by the same vectors for all tokens."""
+        constant = fixed.to(x.dtype)[:, None].expand(len(x), -1, x.shape[2], -1)
+        return torch.cat([constant, x[:, constant.shape[1] :]], dim=1)
 
 
 class SelfAttention(nn.Module):
@@ -61,59 +76,49 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(config.width, config.width, bias=config.biases)
 
     def forward(
-        self, x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None = None, **context: Any
+        self, x: Float[Tensor, "b t w"], inputs: LayerInputs, layer: int, at: Int[Tensor, "b a"] | None = None
     ) -> Float[Tensor, "b _ w"]:
-        return self.out(at_places(self.attend(self.qkv(x), x, **context), at))  # type: ignore[no-any-return]
+        """Attend from all tokens, or return the output `at` some of them only."""
+        return self.out(at_places(self.attend(self.qkv(x), x, inputs, layer), at))  # type: ignore[no-any-return]
 
     def attend(
-        self,
-        qkv: Float[Tensor, "b t wide"],
-        x: Float[Tensor, "b t w"] | None,
-        rotation: Rotation | None,
-        key_rotation: Rotation | None,
-        visible: Int[Tensor, "#b t"],
-        mask: Tensor | None,
-        bias: Bias | None,
-        cache: Cache | None,
-        slots: Tensor | None,
-        layer: int,
-        qkv_bias: Tensor | None = None,
+        self, qkv: Float[Tensor, "b t wide"], x: Float[Tensor, "b t w"] | None, inputs: LayerInputs, layer: int
     ) -> Float[Tensor, "b t w"]:
-        """Mixed values of what the states x were projected to; x itself only scores that grow may read.  The
-        projection's bias is given where its gradient is wanted from here."""
-        alone = cache is None and mask is None and bias is None and key_rotation is None
-        if alone and self.fits_one_kernel(qkv, rotation):
-            return self._in_one_kernel(_with_gradient(qkv, qkv_bias), rotation, visible, x)
-        q, k, v = self._turned(qkv, rotation, key_rotation, qkv_bias)
-        if cache is not None and slots is not None:
-            k, v = cache.write(layer, slots, k, v)
+        """Mix the values of the projection `qkv` of the states x.  Only attentions that rescale scores read x."""
+        return self.mixed(*self.turned(qkv, inputs), x, inputs, layer)
+
+    def mixed(
+        self,
+        q: Float[Tensor, "b h t d"],
+        k: Float[Tensor, "b kv t d"],
+        v: Float[Tensor, "b kv t d"],
+        x: Float[Tensor, "b t w"] | None,
+        inputs: LayerInputs,
+        layer: int,
+    ) -> Float[Tensor, "b t w"]:
+        """Attend with queries and keys that are turned, and put the heads side by side."""
+        if inputs.cache is not None and inputs.slots is not None:
+            k, v = inputs.cache.write(layer, inputs.slots, k, v)
         if self.groups < self.heads:
-            k, v = (x.repeat_interleave(self.heads // self.groups, dim=1) for x in (k, v))
-        mixed: Tensor = self.mix(self.mix.rescale(q, visible, x), k, v, visible, mask, bias)
+            k, v = (part.repeat_interleave(self.heads // self.groups, dim=1) for part in (k, v))
+        q = self.mix.rescale(q, inputs.visible, x)
+        mixed: Tensor = self.mix(q, k, v, inputs.visible, inputs.mask, inputs.bias)
         return mixed.transpose(1, 2).flatten(2)
 
-    def _turned(
-        self,
-        qkv: Float[Tensor, "b t wide"],
-        rotation: Rotation | None,
-        key_rotation: Rotation | None,
-        qkv_bias: Tensor | None,
+    def turned(
+        self, qkv: Float[Tensor, "b t wide"], inputs: LayerInputs
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b kv t d"], Float[Tensor, "b kv t d"]]:
-        """Queries and keys by their angles, and values."""
-        alike = key_rotation is None and self._only_turns(qkv, rotation)
-        if rotation is not None and alike and _may_launch(qkv, rotation[0].shape[-1]):
-            from longreach.engine.fused.rotary import turn_apart  # needs Triton
-
-            return turn_apart(qkv, rotation[0][:, 0], rotation[1][:, 0], qkv_bias, self.heads)
-        q, k, v = self._apart(_with_gradient(qkv, qkv_bias))
+        """Split the projection into queries and keys, turned by their angles, and values."""
+        q, k, v = self.split(qkv)
         if self.id_heads is not None:
             q, k = self.id_heads(q, k)
-        return rotate(self.norm_q(q), rotation), rotate(self.norm_k(k), key_rotation or rotation), v
+        q = rotate(self.norm_q(q), inputs.rotation)
+        return q, rotate(self.norm_k(k), inputs.key_rotation or inputs.rotation), v
 
-    def _apart(
+    def split(
         self, qkv: Float[Tensor, "b t wide"]
     ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b kv t d"], Float[Tensor, "b kv t d"]]:
-        """Queries, keys and values."""
+        """Split the projection into queries, keys and values."""
         b, t, wide = qkv.shape
         shared, d = self.heads // self.groups, wide // (self.heads + 2 * self.groups)
         by_group = qkv.view(b, t, self.groups, (shared + 2) * d).transpose(1, 2)
@@ -122,69 +127,30 @@ class SelfAttention(nn.Module):
             q = q.reshape(b, self.groups, t, shared, d).transpose(2, 3).flatten(1, 2)
         return q, k, v
 
-    def fits_one_kernel(self, qkv: Float[Tensor, "b t wide"], rotation: Rotation | None) -> bool:
-        """Whether the kernel for short sequences computes the same, and is there."""
-        if not (HAS_TRITON and qkv.is_cuda):
-            return False
-        from longreach.engine.short_attention import fits  # needs Triton
-
-        return self.mix.plain and self._only_turns(qkv, rotation) and fits(qkv, self.heads)
-
-    def _only_turns(self, qkv: Float[Tensor, "b t wide"], rotation: Rotation | None) -> bool:
-        """Whether nothing happens to queries and keys but that all of their dimensions are turned, or none."""
-        whole = rotation is None or 6 * self.heads * rotation[0].shape[-1] == qkv.shape[2]
-        own = self.id_heads is not None or isinstance(self.norm_q, nn.RMSNorm)
-        return whole and not own and self.groups == self.heads
-
-    def _in_one_kernel(
-        self,
-        qkv: Float[Tensor, "b t w3"],
-        rotation: Rotation | None,
-        visible: Int[Tensor, "#b t"],
-        x: Float[Tensor, "b t w"] | None,
-    ) -> Float[Tensor, "b t w"]:
-        from longreach.engine.short_attention import short_attention
-
-        cos, sin = (None, None) if rotation is None else (part[:, 0] for part in rotation)
-        mixed: Tensor = short_attention(qkv, cos, sin, self.mix.growth(visible, x), self.heads)
-        return mixed
-
-
-def _with_gradient(qkv: Float[Tensor, "b t wide"], qkv_bias: Tensor | None) -> Float[Tensor, "b t wide"]:
-    """The projection, whose bias gets its gradient here where it is given."""
-    if qkv_bias is None:
-        return qkv
-    from longreach.engine.fused.branches import with_bias_gradient  # needs Triton
-
-    return with_bias_gradient(qkv, qkv_bias)
-
-
-def _may_launch(qkv: Float[Tensor, "b t wide"], angles: int) -> bool:
-    """Whether to turn by a kernel of ours, whose blocks are powers of two: compiled layers fuse the plain way into what
-    surrounds it."""
-    suits = angles & (angles - 1) == 0 and qkv.dtype in PRECISIONS
-    return HAS_TRITON and qkv.is_cuda and suits and not torch.compiler.is_compiling()
-
 
 def at_places(x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None) -> Float[Tensor, "b _ w"]:
-    """The states at some places, or at all."""
+    """Return the states at some places, or at all."""
     return x if at is None else x.gather(1, at[..., None].expand(-1, -1, x.shape[2]))
 
 
 class FeedForward(nn.Module):
+    """Two linear maps with GELU between them, or three with a gate (SwiGLU)."""
+
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         self.gate = nn.Linear(config.width, config.hidden, bias=config.biases) if config.gated else None
         self.up = nn.Linear(config.width, config.hidden, bias=config.biases)
         self.out = nn.Linear(config.hidden, config.width, bias=config.biases)
 
-    def forward(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
+    def forward(self, x: Float[Tensor, "*n w"]) -> Float[Tensor, "*n w"]:
         up = self.up(x)
         hidden = nn.functional.gelu(up) if self.gate is None else nn.functional.silu(self.gate(x)) * up
         return self.out(hidden)  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
+    """A layer with its two norms and residual connections."""
+
     def __init__(self, config: LayerConfig, mix: Attention) -> None:
         super().__init__()
         self.parallel = config.parallel_residual
@@ -194,10 +160,10 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
 
     def forward(
-        self, x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None = None, **context: object
+        self, x: Float[Tensor, "b t w"], inputs: LayerInputs, layer: int, at: Int[Tensor, "b a"] | None = None
     ) -> Float[Tensor, "b _ w"]:
-        """New states; of the last layer those at some places may be all that is wanted."""
-        attended = self.attention(self.norm1(x), at=at, **context)
+        """Return new states; with `at`, those at some places only, which is all that the last layer may be asked."""
+        attended = self.attention(self.norm1(x), inputs, layer, at)
         x = at_places(x, at)
         if self.parallel:
             return x + attended + self.feed_forward(self.norm2(x))  # type: ignore[no-any-return]

@@ -5,7 +5,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.attention import exact_dtype
-from longreach.engine.rows import for_rows
 
 _SLOPE = 0.2
 """At the start, of the growth of scores with the logarithm of the number of tokens."""
@@ -13,8 +12,6 @@ _SLOPE = 0.2
 
 class LookBack(nn.Module):
     """How much each token read matters to a state, by products of what was learned of both."""
-
-    stacks = True
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -30,6 +27,10 @@ class LookBack(nn.Module):
         """What later states will look at, from states and token embeddings."""
         return self.key(torch.cat([hidden, tokens], dim=-1))  # type: ignore[no-any-return]
 
+    def slope_of(self, hidden: Float[Tensor, "b a w"]) -> Float[Tensor, "#b #a"]:
+        """Return the slope of the growth of scores, for each row."""
+        return self.slope[None, None]
+
     def forward(
         self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], memory: Float[Tensor, "b t w"]
     ) -> Float[Tensor, "b a t"]:
@@ -37,7 +38,7 @@ class LookBack(nn.Module):
         scores = self.query(hidden) @ memory.transpose(1, 2)
         exact = exact_dtype(scores)
         scores = scores.to(exact) / self.width**0.5
-        growth = 1 + for_rows(self.slope, 0, len(hidden))[:, None] * visible.to(exact).log()
+        growth = 1 + self.slope_of(hidden) * visible.to(exact).log()
         unseen = torch.arange(memory.shape[1], device=memory.device) >= visible[..., None]
         return (scores * growth[..., None]).masked_fill(unseen, -torch.inf).log_softmax(-1)  # type: ignore[no-any-return]
 

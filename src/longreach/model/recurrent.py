@@ -34,26 +34,26 @@ class Recurrent(Model):
         self.norms = nn.ModuleList(config.new_norm() for _ in range(config.layers))
         self.units = nn.ModuleList(nn.GRU(config.width, config.width, batch_first=True) for _ in range(config.layers))
 
-    def mix(
+    def states(
         self,
-        embedded: Float[Tensor, "b t w"],
+        tokens: Int[Tensor, "b t"],
         ids: Int[Tensor, "b g t"],
         cache: Cache | None,
-        slots: Tensor | None,
+        slots: Int[Tensor, "b t"] | None,
         at: Int[Tensor, "b a"] | None = None,
         keep: Bool[Tensor, "b t t"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
         if keep is not None:
             raise BadInput("a recurrent model has no keys to hide: keep is for attention")
-        x, written = embedded, []
+        x, written = self.embed(tokens), []
         for layer, (norm, unit) in enumerate(zip(self.norms, self.units, strict=True)):
             before = cache.states[layer][None] if isinstance(cache, RecurrentCache) else None
-            states, _ = unit(norm(x), before)  # a gated unit's output is its state
-            written.append(states)
-            x = x + states
+            new, _ = unit(norm(x), before)  # a gated unit's output is its state
+            written.append(new)
+            x = x + new
         if isinstance(cache, RecurrentCache):
             cache.written = torch.stack(written)
-        return at_places(x, at)
+        return self.norm(at_places(x, at))  # type: ignore[no-any-return]
 
     def new_cache(self, batch: int, slots: int) -> "RecurrentCache":
         like = self.embed.weight

@@ -1,26 +1,21 @@
 """A GPT-NeoX-style decoder: a function of tokens, position IDs and a cache."""
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.attention import AttentionConfig, Softmax
-from longreach.attention.recomputation import recomputed
 from longreach.config import Bounds
 from longreach.config.registry import name_of, register
-from longreach.engine.by_token import first_layer, pays, suits
-from longreach.engine.kernels import HAS_TRITON
 from longreach.errors import BadInput
 from longreach.model.base import Model
-from longreach.model.block import Block
+from longreach.model.block import Block, LayerInputs
 from longreach.model.cache import Cache
-from longreach.model.embedding import Entries
 from longreach.model.layer import LayerConfig
 from longreach.model.look_back import CopyHead, LookBack
 from longreach.model.position_heads import PositionHeadConfig
@@ -67,8 +62,6 @@ class Transformer(Model):
     """Reads tokens with their IDs; `forward` gives hidden states, `logits` turns those asked for into scores."""
 
     config: TransformerConfig
-    may_fuse = True
-    """Whether layers may be computed by kernels that do several steps at once, where there are any."""
 
     def __init__(
         self, config: TransformerConfig, vocab_size: int, level_sizes: tuple[int, ...] = (0,), max_id: int = 0
@@ -86,47 +79,32 @@ class Transformer(Model):
         self.copy_head = CopyHead(config.width) if config.copy_head else None
         self.dependency_head = LookBack(config.width) if config.dependency_head else None
 
-    def mix(
+    def states(
         self,
-        embedded: Float[Tensor, "b t w"],
+        tokens: Int[Tensor, "b t"],
         ids: Int[Tensor, "b g t"],
         cache: Cache | None,
-        slots: Tensor | None,
+        slots: Int[Tensor, "b t"] | None,
         at: Int[Tensor, "b a"] | None = None,
         keep: Bool[Tensor, "b t t"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
-        return self.run_layers(self._place(embedded, ids), at, self._context(ids, cache, slots, keep))
+        inputs = self.layer_inputs(ids, cache, slots, keep)
+        normed: Tensor = self.norm(self.run_layers(self.embedded(tokens, ids), inputs, at))
+        return normed
 
-    def read(self, tokens: Int[Tensor, "b t"], *others: Any) -> Float[Tensor, "b _ w"]:
-        if type(self).mix is not Transformer.mix:  # a subclass's own
-            return super().read(tokens, *others)
-        ids, cache, slots, at, keep = others
-        by_token = self._starts_by_token(tokens, cache)
-        x = self.embed.read(tokens) if by_token else self._place(self.embed(tokens), ids)
-        context = self._context(ids, cache, slots, keep)
-        if not self._fuses(tokens, cache):
-            normed: Tensor = self.norm(self.run_layers(x, at, context))
-            return normed
-        from longreach.engine.fused import run_fused  # needs Triton
+    def embedded(self, tokens: Int[Tensor, "b t"], ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t w"]:
+        """Embed tokens, and add what the encoding adds to embeddings."""
+        embedded, position = self.embed(tokens), self.encoding.embed(ids)
+        return embedded if position is None else embedded + position  # type: ignore[no-any-return]
 
-        half = torch.get_autocast_dtype("cuda")
-        # the head would round states anyway, and nothing else reads them
-        result = self.embed.weight.dtype if self.looks_back else half
-        return run_fused(self.blocks, self.norm, x, at, context, half, result)
-
-    def _place(self, embedded: Float[Tensor, "b t w"], ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t w"]:
-        """Embeddings with what the encoding adds to them."""
-        position = self.encoding.embed(ids)
-        return embedded if position is None else embedded + position
-
-    def _context(
+    def layer_inputs(
         self,
         ids: Int[Tensor, "b g t"],
         cache: Cache | None,
-        slots: Tensor | None,
+        slots: Int[Tensor, "b t"] | None,
         keep: Bool[Tensor, "b t t"] | None,
-    ) -> dict[str, Any]:
-        """What all layers are told."""
+    ) -> LayerInputs:
+        """Compute once what all layers share: angles, masks and biases."""
         if cache is None or slots is None:
             mask = None if keep is None else _causal(keep)
             key_ids, origin = ids, ids[:, :, :1]
@@ -136,65 +114,39 @@ class Transformer(Model):
             visible = slots + 1
             # the first tokens see only each other, causally
             mask = None if cache.columns == ids.shape[2] and not cache.fixed else cache.mask(slots)
-        bias = self.encoding.score_bias(ids, key_ids)
-        if bias is not None and self.recompute:
-            bias.kept = False  # what is kept in one layer could not be computed again for another
-        return {
-            "rotation": self.encoding.rotation(ids, origin),
-            "key_rotation": self.encoding.key_rotation(ids, origin),
-            "visible": visible,
-            "mask": mask,
-            "bias": bias,
-            "cache": cache,
-            "slots": slots,
-        }
-
-    def _starts_by_token(self, tokens: Int[Tensor, "b t"], cache: Cache | None) -> bool:
-        """Whether the first layer is computed for the vocabulary instead of every token, as far as it can be."""
-        whole = cache is None and not self.recompute and not self.config.inject
-        alike = whole and not self.encoding.reaches_embeddings
-        return alike and suits(self.embed, self.blocks[0]) and pays(tokens, self.embed)
-
-    def _fuses(self, tokens: Tensor, cache: Cache | None) -> bool:
-        """Whether the layers are computed in half precision on a GPU and may be by what is written for just that.
-        Gradients in fp16 would need scaling, which nobody does here."""
-        whole = cache is None and not self.recompute and self.config.loops == 1
-        if not (self.may_fuse and whole and HAS_TRITON and tokens.is_cuda and torch.is_autocast_enabled("cuda")):
-            return False
-        from longreach.engine.fused import fits  # needs Triton
-
-        precisions = (torch.bfloat16,) if torch.is_grad_enabled() else (torch.bfloat16, torch.float16)
-        return torch.get_autocast_dtype("cuda") in precisions and fits(self.blocks, self.norm)
+        return LayerInputs(
+            rotation=self.encoding.rotation(ids, origin),
+            key_rotation=self.encoding.key_rotation(ids, origin),
+            visible=visible,
+            mask=mask,
+            bias=self.encoding.score_bias(ids, key_ids),
+            cache=cache,
+            slots=slots,
+        )
 
     def run_layers(
-        self, x: Float[Tensor, "b t w"] | Entries, at: Int[Tensor, "b a"] | None, context: dict[str, Any]
+        self, x: Float[Tensor, "b t w"], inputs: LayerInputs, at: Int[Tensor, "b a"] | None
     ) -> Float[Tensor, "b _ w"]:
-        """All layers, in one context."""
-        read = x
-        for number in range(self.config.loops):
-            if number and self.config.inject:
-                assert isinstance(x, Tensor)
-                assert isinstance(read, Tensor)
-                x = x + read
-            for layer, block in enumerate(self.blocks):
-                depth = number * self.config.layers + layer
-                own: dict[str, Any] = {"layer": depth, "at": at if depth == self.config.depth - 1 else None}
-                if isinstance(x, Entries):
-                    x = first_layer(block, x, **own, **context)
-                elif self.recompute:
-                    x = recomputed(block, x, **own, **context)
-                else:
-                    x = block(x, **own, **context)
-        assert isinstance(x, Tensor)
+        """Apply all layers, as often as the model loops over them."""
+        embedded, last = x, self.config.depth - 1
+        for loop in range(self.config.loops):
+            if loop and self.config.inject:
+                x = x + embedded
+            for number, block in enumerate(self.blocks):
+                layer = loop * self.config.layers + number
+                x = self.run_layer(block, x, inputs, layer, at if layer == last else None)
         return x
 
-    def compiled(self) -> "Transformer":
-        """Angles stay outside: fused into the kernels of every layer, they would be computed anew in each.  Layers are
-        compiled in place of our own kernels."""
-        twin = copy.copy(self)
-        twin.may_fuse = False
-        twin.run_layers = torch.compile(self.run_layers)  # type: ignore[method-assign]
-        return twin
+    def run_layer(
+        self,
+        block: nn.Module,
+        x: Float[Tensor, "b t w"],
+        inputs: LayerInputs,
+        layer: int,
+        at: Int[Tensor, "b a"] | None,
+    ) -> Float[Tensor, "b _ w"]:
+        """Apply one layer."""
+        return block(x, inputs, layer, at)  # type: ignore[no-any-return]
 
     @contextmanager
     def exchange_encoding(self, config: EncodingConfig) -> Iterator[None]:

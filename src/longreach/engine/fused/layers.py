@@ -5,22 +5,24 @@ take as long as the products.  Here each of them happens where the numbers are a
 reference that all of this is tested against, on a CPU through Triton's interpreter.
 """
 
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from longreach.engine.by_token import Entries
 from longreach.engine.fused.branches import branches, project, with_bias_gradient
 from longreach.engine.fused.look_up import look_up
 from longreach.engine.fused.norm import add_and_norm
 from longreach.engine.fused.places import Choice, take_rows
-from longreach.engine.parts import is_plain, is_watched
-from longreach.model.block import Block, FeedForward, SelfAttention
-from longreach.model.embedding import Entries
+from longreach.model.block import Block, LayerInputs
 
-_WIDEST = 4096
-"""Of states that a program holds a row of."""
+if TYPE_CHECKING:
+    from longreach.engine.layers import FastAttention
+
+WIDEST = 4096
+"""The widest states: a program holds a row of them."""
 
 
 class _Casts(NamedTuple):
@@ -31,25 +33,6 @@ class _Casts(NamedTuple):
     out: Tensor
     up: Tensor
     down: Tensor
-
-
-def fits(blocks: nn.ModuleList, norm: nn.Module) -> bool:
-    """Whether layers are of the kind that is written out here, and nobody watches or replaces a part of them."""
-    return not is_watched(norm, *blocks.modules()) and all(
-        type(block) is Block
-        and type(block.attention) is SelfAttention
-        and type(block.feed_forward) is FeedForward
-        and block.parallel
-        and block.feed_forward.gate is None
-        and all(_has_bias(part, nn.LayerNorm) for part in (block.norm1, block.norm2, norm))
-        and block.attention.out.in_features <= _WIDEST
-        and all(_has_bias(part, nn.Linear) for part in _linears(block))
-        for block in blocks
-    )
-
-
-def _has_bias(part: nn.Module, kind: type[nn.Module]) -> bool:
-    return is_plain(part, kind) and part.bias is not None
 
 
 def _linears(block: Block) -> tuple[nn.Linear, ...]:
@@ -69,9 +52,10 @@ def run_fused(
     norm: nn.Module,
     x: Float[Tensor, "b t w"] | Entries,
     at: Int[Tensor, "b a"] | None,
-    context: dict[str, Any],
+    inputs: LayerInputs,
     dtype: torch.dtype,
     result: torch.dtype,
+    reads_states: bool,
 ) -> Float[Tensor, "b _ w"]:
     """All layers and the norm that follows; of the last, states at some places may be all that is wanted.  Products are
     in one precision, and the result is in another."""
@@ -81,11 +65,10 @@ def run_fused(
     linears = [_linears(block) for block in layers]
     for number, (block, casts) in enumerate(zip(layers, _cast(linears, dtype), strict=True)):
         wanted = at if number == len(layers) - 1 else None
-        told = {"layer": number, **context}
         if isinstance(x, Entries) and number == 0:
-            parts = _first_layer(block, casts, x, stream, wanted, told)
+            parts = _first_layer(block, casts, x, stream, wanted, inputs, reads_states)
         else:
-            parts = _layer(block, casts, shape, stream, wanted, told)
+            parts = _layer(block, casts, shape, stream, wanted, inputs, number)
         _, out, _, down = linears[number]
         stream = _Stream(*parts, (out.bias, down.bias))
     _, normed = add_and_norm(*stream, (norm,), result)
@@ -93,13 +76,19 @@ def run_fused(
 
 
 def _layer(
-    block: Block, casts: _Casts, shape: torch.Size, stream: _Stream, at: Tensor | None, told: dict[str, Any]
+    block: Block,
+    casts: _Casts,
+    shape: torch.Size,
+    stream: _Stream,
+    at: Tensor | None,
+    inputs: LayerInputs,
+    layer: int,
 ) -> tuple[Tensor, Tensor]:
     """New states, but for what is added to them, and that."""
     states, normed1, normed2 = add_and_norm(*stream, (block.norm1, block.norm2), casts.qkv.dtype)
     qkv, out, up, down = _linears(block)
     projected = project(normed1, qkv.weight, casts.qkv, casts.qkv_bias).view(*shape, -1)
-    mixed = block.attention.attend(projected, normed1.view(*shape, -1), qkv_bias=qkv.bias, **told).flatten(0, 1)
+    mixed = _attend(block, projected, normed1.view(*shape, -1), inputs, layer, qkv.bias)
     if at is not None:
         chosen = _choose(at, shape)
         states, normed2, mixed = (take_rows(part, chosen) for part in (states, normed2, mixed))
@@ -108,7 +97,13 @@ def _layer(
 
 
 def _first_layer(
-    block: Block, casts: _Casts, read: Entries, vocabulary: _Stream, at: Tensor | None, told: dict[str, Any]
+    block: Block,
+    casts: _Casts,
+    read: Entries,
+    vocabulary: _Stream,
+    at: Tensor | None,
+    inputs: LayerInputs,
+    reads_states: bool,
 ) -> tuple[Tensor, Tensor]:
     """The same, as far as it can be for the vocabulary instead of every token, as in `model/by_token.py`."""
     models = len(read.table)
@@ -120,13 +115,21 @@ def _first_layer(
     table, normed1, normed2 = add_and_norm(*vocabulary, (block.norm1, block.norm2), casts.qkv.dtype)
     qkv, out, up, down = _linears(block)
     projected = with_bias_gradient(project(normed1, qkv.weight, casts.qkv, casts.qkv_bias), qkv.bias)
-    states = for_all(normed1, read.number).view(*shape, -1) if block.attention.mix.reads_states else None
-    mixed = block.attention.attend(for_all(projected, read.number).view(*shape, -1), states, **told).flatten(0, 1)
+    states = for_all(normed1, read.number).view(*shape, -1) if reads_states else None
+    mixed = _attend(block, for_all(projected, read.number).view(*shape, -1), states, inputs, 0, None)
     number = read.number
     if at is not None:
         mixed, number = take_rows(mixed, _choose(at, shape)), read.at(at).number
     net = branches(None, normed2, (None, up.weight, up.bias, down.weight), (None, casts.up, casts.down))
     return for_all(table + net, number), project(mixed, out.weight, casts.out, None)
+
+
+def _attend(
+    block: Block, qkv: Tensor, states: Tensor | None, inputs: LayerInputs, layer: int, bias: Tensor | None
+) -> Tensor:
+    """Return the mixed values [rows, width]."""
+    attention = cast("FastAttention", block.attention)
+    return attention.attend(qkv, states, inputs, layer, bias).flatten(0, 1)
 
 
 def _choose(at: Int[Tensor, "b a"], shape: torch.Size) -> Choice:

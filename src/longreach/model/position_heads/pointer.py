@@ -12,7 +12,6 @@ from torch.nn.functional import normalize
 from longreach.attention import exact_dtype
 from longreach.config import Bounds
 from longreach.config.registry import register
-from longreach.engine.rows import for_rows
 from longreach.errors import BadInput
 from longreach.model.position_heads.base import Features, IdChoice, PositionHead, PositionHeadConfig, Steps
 from longreach.positions.encodings import Encoding, Shape
@@ -61,7 +60,7 @@ class Pointer(PositionHead):
         self.keys = nn.Linear(2 * shape.width, self.memory_size)
         self.levels = nn.ModuleList(
             [
-                _Pointing(shape.width, self.features.size, len(self.moves), config)
+                Pointing(shape.width, self.features.size, len(self.moves), config)
                 if size == 0
                 else nn.Linear(shape.width, size + 1)
                 for size in shape.level_sizes
@@ -82,7 +81,7 @@ class Pointer(PositionHead):
         choices = []
         for number, level in enumerate(self.levels):
             reserved = steps.reserved[:, number, None]
-            if isinstance(level, _Pointing):
+            if isinstance(level, Pointing):
                 reachable = steps.reachable[number]
                 logits = level(steps, raw, mixed, memories[number])
                 ids = torch.cat([reserved, reachable.flatten(1)], dim=1)[:, None]
@@ -103,10 +102,8 @@ def direction(x: Float[Tensor, "b t w"], token: Float[Tensor, "b t w"] | None) -
     return normalize(x, dim=-1)
 
 
-class _Pointing(nn.Module):
+class Pointing(nn.Module):
     """One level: scores for the reserved ID and for every (move, token), in this order."""
-
-    stacks = True
 
     def __init__(self, width: int, features: int, moves: int, config: PointerConfig) -> None:
         super().__init__()
@@ -124,19 +121,25 @@ class _Pointing(nn.Module):
         nn.init.constant_(self.slope, self.config.start)
         nn.init.constant_(self.log_scale, math.log(10) if self.config.normalise else 0)
 
+    def scale_and_slope(
+        self, query: Float[Tensor, "b a w"]
+    ) -> tuple[Float[Tensor, "#b #a #t"], Float[Tensor, "#b #a #t"]]:
+        """Return the scale of the scores and the slope of their growth, for each row."""
+        return self.log_scale.exp()[None, None, None], self.slope[None, None, None]
+
     def forward(self, steps: Steps, raw: Tensor, mixed: Tensor, memory: Tensor) -> Float[Tensor, "b a c"]:
         visible, query = steps.visible, self.query(raw)
         if self.config.normalise:
             query = direction(query, steps.token if self.config.see_token else None)
         else:
             query = query / memory.shape[-1] ** 0.5
-        scale = for_rows(self.log_scale, 0, len(query)).exp()[:, None, None]
+        scale, slope = self.scale_and_slope(query)
         exact = exact_dtype(query)
         scores = scale * (query @ memory.transpose(1, 2)).to(exact)  # [b, a, t]
         special = self.special(mixed).to(exact)
         index = torch.arange(memory.shape[1], device=memory.device)
         is_current = index == visible[..., None] - 1
-        growth = 1 + for_rows(self.slope, 0, len(query))[:, None, None] * visible.to(exact).log()[..., None]
+        growth = 1 + slope * visible.to(exact).log()[..., None]
         unseen = index >= visible[..., None]
         if self.config.kind_first:
             reserved, current, any_token = special.log_softmax(-1)[..., None].unbind(-2)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from longreach.attention import exact_dtype
 from longreach.config.registry import register
-from longreach.engine.rows import times_transposed
 from longreach.errors import BadInput
 from longreach.model.position_heads.base import Features, IdChoice, PositionHead, PositionHeadConfig, Steps
 from longreach.positions.encodings import Encoding, Shape
@@ -52,8 +52,12 @@ class Table(PositionHead):
         tables = self.tables if self._tied is None else self._tied[0]
         for size, table in zip(self.sizes, tables, strict=True):
             weight: Tensor = table.weight  # type: ignore[assignment]
-            logits = times_transposed(mixed, weight[..., : size + 1, :])
+            logits = self.scores(mixed, weight[..., : size + 1, :])
             logits = logits.to(exact_dtype(logits))
             ids = torch.arange(size + 1, device=logits.device).expand(len(logits), 1, -1)
             choices.append(IdChoice(ids, logits))
         return choices
+
+    def scores(self, mixed: Float[Tensor, "b a w"], weight: Float[Tensor, "n w"]) -> Float[Tensor, "b a n"]:
+        """Return the scores of all IDs of a level."""
+        return mixed @ weight.T

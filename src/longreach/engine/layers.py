@@ -1,0 +1,181 @@
+"""The parts of a transformer, each computed by the faster paths that a plan has chosen for it."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from longreach.attention import Attention
+from longreach.attention.entmax import SparseWeights
+from longreach.attention.recomputation import recomputed
+from longreach.engine import adasplash, flex
+from longreach.engine.by_token import TOKENS_PER_ENTRY, Entries, first_layer, product_is_small
+from longreach.model import Transformer
+from longreach.model.block import Block, LayerInputs, SelfAttention
+from longreach.model.cache import Cache
+from longreach.positions.encodings import Bias
+
+
+class FastTransformer(Transformer):
+    """A transformer that reads whole sequences by faster paths.  With a cache it is the reference."""
+
+    by_token = False
+    """Compute the first layer for the vocabulary instead of every token."""
+    by_product = False
+    """Compute gradients of tables as products."""
+    reads_states = False
+    """Whether attention rescales scores by the states."""
+    fused_in: torch.dtype | None = None
+    """The precision of fused layers; None without them.  The caller's autocast has the same one."""
+    recompute = False
+    """Keep only the inputs of layers for the backward pass."""
+
+    def states(
+        self,
+        tokens: Int[Tensor, "b t"],
+        ids: Int[Tensor, "b g t"],
+        cache: Cache | None,
+        slots: Int[Tensor, "b t"] | None,
+        at: Int[Tensor, "b a"] | None = None,
+        keep: Bool[Tensor, "b t t"] | None = None,
+    ) -> Float[Tensor, "b _ w"]:
+        if cache is not None:
+            return super().states(tokens, ids, cache, slots, at, keep)
+        inputs = self.layer_inputs(ids, None, None, keep)
+        x: Tensor | Entries
+        if self.by_token and self._is_worth_it(tokens):
+            x = Entries.of(self.embed, tokens, self.by_product)
+        else:
+            x = self.embedded(tokens, ids)
+        if self.fused_in is None:
+            normed: Tensor = self.norm(self.run_layers(x, inputs, at))
+            return normed
+        from longreach.engine.fused import run_fused  # needs Triton
+
+        # the head would round states anyway, and nothing else reads them
+        result = self.embed.weight.dtype if self.looks_back else self.fused_in
+        return run_fused(self.blocks, self.norm, x, at, inputs, self.fused_in, result, self.reads_states)
+
+    def _is_worth_it(self, tokens: Int[Tensor, "b t"]) -> bool:
+        """Return whether the batch has enough tokens, and their gradients are added up quickly and exactly."""
+        table = self.embed.weight
+        by_product = self.by_product or torch.is_autocast_enabled(tokens.device.type)
+        slow = by_product and torch.is_grad_enabled() and not product_is_small(tokens, table)
+        return tokens.numel() >= TOKENS_PER_ENTRY * table.shape[:-1].numel() and not slow
+
+    def layer_inputs(
+        self,
+        ids: Int[Tensor, "b g t"],
+        cache: Cache | None,
+        slots: Int[Tensor, "b t"] | None,
+        keep: Bool[Tensor, "b t t"] | None,
+    ) -> LayerInputs:
+        inputs = super().layer_inputs(ids, cache, slots, keep)
+        if self.recompute and inputs.bias is not None:
+            inputs.bias.kept = False  # a bias kept in one layer could not be computed again for another
+        return inputs
+
+    def run_layers(
+        self, x: Float[Tensor, "b t w"] | Entries, inputs: LayerInputs, at: Int[Tensor, "b a"] | None
+    ) -> Float[Tensor, "b _ w"]:
+        if isinstance(x, Tensor):
+            return super().run_layers(x, inputs, at)
+        last = self.config.depth - 1
+        block = self.blocks[0]
+        assert isinstance(block, Block)
+        states = first_layer(block, x, inputs, at if last == 0 else None, self.reads_states)
+        for layer in range(1, self.config.depth):
+            block = self.blocks[layer % self.config.layers]
+            states = self.run_layer(block, states, inputs, layer, at if layer == last else None)
+        return states
+
+    def run_layer(
+        self,
+        block: nn.Module,
+        x: Float[Tensor, "b t w"],
+        inputs: LayerInputs,
+        layer: int,
+        at: Int[Tensor, "b a"] | None,
+    ) -> Float[Tensor, "b _ w"]:
+        if self.recompute:
+            return recomputed(block, x, inputs, layer, at)
+        return super().run_layer(block, x, inputs, layer, at)
+
+
+class FastAttention(SelfAttention):
+    """Self-attention by kernels that read the fused projection."""
+
+    short = False
+    """Use one kernel for short sequences."""
+    rotary = False
+    """Turn queries and keys, and take heads apart, by one kernel."""
+
+    def attend(
+        self,
+        qkv: Float[Tensor, "b t wide"],
+        x: Float[Tensor, "b t w"] | None,
+        inputs: LayerInputs,
+        layer: int,
+        qkv_bias: Tensor | None = None,
+    ) -> Float[Tensor, "b t w"]:
+        """Mix values; the bias of the projection is given where its gradient is wanted from here."""
+        whole = inputs.mask is None and inputs.cache is None
+        if self.short and whole:
+            from longreach.engine.short_attention import most_tokens, short_attention  # needs Triton
+
+            if qkv.shape[1] <= most_tokens(qkv.dtype):
+                turn = inputs.rotation
+                cos, sin = (None, None) if turn is None else (turn[0][:, 0], turn[1][:, 0])
+                growth = self.mix.growth(inputs.visible, x)
+                mixed: Tensor = short_attention(_with_gradient(qkv, qkv_bias), cos, sin, growth, self.heads)
+                return mixed
+        if self.rotary and inputs.rotation is not None and not torch.compiler.is_compiling():
+            from longreach.engine.fused.rotary import turn_apart  # needs Triton
+
+            cos, sin = inputs.rotation[0][:, 0], inputs.rotation[1][:, 0]
+            return self.mixed(*turn_apart(qkv, cos, sin, qkv_bias, self.heads), x, inputs, layer)
+        return super().attend(_with_gradient(qkv, qkv_bias), x, inputs, layer)
+
+
+def _with_gradient(qkv: Float[Tensor, "b t wide"], qkv_bias: Tensor | None) -> Float[Tensor, "b t wide"]:
+    """Return the projection; where its bias is given, the bias gets its gradient here."""
+    if qkv_bias is None:
+        return qkv
+    from longreach.engine.fused.branches import with_bias_gradient  # needs Triton
+
+    return with_bias_gradient(qkv, qkv_bias)
+
+
+class FlexBias(Attention):
+    """Adds the biases of long sequences inside torch's flex_attention."""
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h q d"],
+        k: Float[Tensor, "b h k d"],
+        v: Float[Tensor, "b h k d"],
+        visible: Int[Tensor, "#b q"],
+        mask: Bool[Tensor, "b 1 q k"] | None,
+        bias: Bias | None,
+    ) -> Float[Tensor, "b h q d"]:
+        if bias is not None and mask is None and v.shape[2] >= flex.FROM:
+            by_pair = bias.by_pair()
+            if by_pair is not None:
+                return flex.attend(q, k, v, by_pair)
+        return super().forward(q, k, v, visible, mask, bias)
+
+
+class AdaSplash(SparseWeights):
+    """Computes entmax over long sequences by the kernels of the package adasplash."""
+
+    def write_out(
+        self,
+        q: Float[Tensor, "b h q d"],
+        k: Float[Tensor, "b h k d"],
+        v: Float[Tensor, "b h k d"],
+        visible: Int[Tensor, "#b q"],
+        mask: Bool[Tensor, "b 1 q k"] | None,
+        bias: Bias | None,
+    ) -> Float[Tensor, "b h q d"]:
+        if mask is None and bias is None and q.shape[2] >= adasplash.FROM:
+            return adasplash.attend(q, k, v)
+        return super().write_out(q, k, v, visible, mask, bias)

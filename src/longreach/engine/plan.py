@@ -1,0 +1,417 @@
+"""The plan: which parts of the engine compute a model, decided before training, a test or decoding starts.
+
+This file holds all conditions.  `choose` looks at a model, the settings of its execution and the device; the plan then
+replaces or wraps parts, and says for every part that is not used why.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
+
+from longreach.attention import Attention
+from longreach.attention.entmax import SparseWeights
+from longreach.config.registry import nearest
+from longreach.decoding import Writing, write_answers
+from longreach.engine import adasplash, flex
+from longreach.engine.by_token import ProductEmbedding
+from longreach.engine.judging import WORTH_RECORDING, FastJudge
+from longreach.engine.kernels import HAS_TRITON, PRECISIONS
+from longreach.engine.layers import AdaSplash, FastAttention, FastTransformer, FlexBias
+from longreach.engine.recorded_decoding import write_recorded
+from longreach.engine.stacking import STACKED, stacked_class
+from longreach.engine.twins import Swap, make_twin
+from longreach.errors import BadInput
+from longreach.evaluation import Judge, plain_judge
+from longreach.execution import ExecutionConfig
+from longreach.model import Model, Transformer
+from longreach.model.block import Block, FeedForward, SelfAttention
+
+PARTS = {
+    "first_layer_by_token": "the first layer is computed once for each entry of the vocabulary",
+    "fused_layers": "layers of GPT-NeoX's kind are computed by fused kernels in half precision",
+    "short_attention": "one kernel attends within sequences of up to 128 tokens",
+    "rotary_kernel": "one kernel turns queries and keys and takes heads apart",
+    "embedding_gradient": "the gradient of the embeddings is a product",
+    "flex_attention": "biases of sequences from 2,048 tokens on are added inside the kernel",
+    "adasplash": "entmax over 1,024 tokens or more is computed by the package adasplash",
+    "large_chunks": "biases are computed in chunks that suit the memory of the GPU",
+    "compiled_layers": "torch.compile compiles the layers",
+    "recomputed_layers": "the backward pass computes layers again instead of keeping them",
+    "recorded_steps": "a training step is recorded as a CUDA graph and replayed",
+    "optimizer_kernels": "two kernels clip gradients and take a step of AdamW",
+    "second_stream": "gradients of weights are computed on a second stream of the GPU",
+    "half_precision_tests": "tests are judged in half precision where that is beyond doubt, and in fp32 otherwise",
+    "recorded_tests": "passes over batches of a test are recorded as CUDA graphs",
+    "recorded_decoding": "a step of generation is recorded as a CUDA graph",
+}
+"""All parts that a plan may use, by the names that `execution.without` knows."""
+
+_SHARE = 16
+"""One part in so many of a GPU's memory is for computing a bias."""
+
+
+def choose(
+    model: Model, execution: ExecutionConfig, device: str | torch.device, precision: Literal["fp32", "bf16"] = "fp32"
+) -> "Plan":
+    """Decide which parts of the engine compute a model that is trained in this precision."""
+    for name in execution.without:
+        if name not in PARTS:
+            raise BadInput(f"execution.without: unknown part {name!r}{nearest(name, PARTS)}")
+    facts = _Facts(model, execution, torch.device(device), precision)
+    reasons = {name: getattr(facts, f"not_{name}")() for name in PARTS}
+    if execution.engine == "plain":
+        reasons = {name: reason or "execution.engine is plain" for name, reason in reasons.items()}
+    for name in execution.without:
+        reasons[name] = reasons[name] or "execution.without names it"
+    return Plan(
+        device=str(facts.device),
+        precision=precision,
+        engine=execution.engine,
+        used=tuple(name for name, reason in reasons.items() if not reason),
+        unused={name: reason for name, reason in reasons.items() if reason},
+        reads_states=facts.reads_states,
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The parts of the engine that are used, and for each other one why it is not."""
+
+    device: str
+    precision: Literal["fp32", "bf16"]
+    engine: Literal["auto", "plain"]
+    used: tuple[str, ...]
+    unused: dict[str, str]
+    reads_states: bool = False
+    """Whether attention rescales scores by the states."""
+
+    def __str__(self) -> str:
+        """Return the plan in one line."""
+        used = ", ".join(name.replace("_", " ") for name in self.used) or "the reference core alone"
+        return f"plan: {self.device}, {self.precision}: {used}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the plan as a run folder keeps it."""
+        return {
+            "device": self.device,
+            "precision": self.precision,
+            "engine": self.engine,
+            "used": {name: PARTS[name] for name in self.used},
+            "not_used": dict(self.unused),
+        }
+
+    def training_model(self, model: Model) -> Model:
+        """Return the model that computes the loss; it shares its weights with the given one."""
+        half = torch.bfloat16 if self.precision == "bf16" and "fused_layers" in self.used else None
+        twin = self._twin(model, half, "recomputed_layers" in self.used)
+        if "compiled_layers" in self.used:
+            twin = _compiled(twin)
+        return twin
+
+    def test_model(self, model: Model) -> Model:
+        """Return the model that computes in fp32 without gradients."""
+        return self._twin(model, None)
+
+    def new_judge(self, model: Model, batches: int) -> Judge:
+        """Return a judge of so many batches of one shape."""
+        if self.engine == "plain":
+            return plain_judge(model, batches)
+        half = None
+        if "half_precision_tests" in self.used:
+            half = self._twin(model, torch.float16 if "fused_layers" in self.used else None)
+        record = "recorded_tests" in self.used and batches >= WORTH_RECORDING
+        return FastJudge(self.test_model(model), half, record)
+
+    @property
+    def write(self) -> Callable[[Writing], None]:
+        """Return the function that generates answers."""
+        return write_recorded if "recorded_decoding" in self.used else write_answers
+
+    def _twin(self, model: Model, half: torch.dtype | None, recompute: bool = False) -> Model:
+        """Return a model with the same weights and the parts of this plan, or the model itself without any."""
+        cuda = torch.device(self.device).type == "cuda"
+        by_token = "first_layer_by_token" in self.used and not recompute
+        own = {
+            "by_token": by_token,
+            "by_product": cuda,
+            "reads_states": self.reads_states,
+            "fused_in": half if not recompute else None,
+            "recompute": recompute,
+        }
+        attention = {"short": "short_attention" in self.used, "rotary": "rotary_kernel" in self.used}
+        room = {"room": _room(self.device)} if "large_chunks" in self.used else {}
+
+        def swap(module: nn.Module) -> Swap | None:
+            if module is model and isinstance(model, Transformer) and (by_token or half is not None or recompute):
+                return Swap(FastTransformer, own)
+            if type(module) is SelfAttention and (any(attention.values()) or half is not None):
+                return Swap(FastAttention, attention)
+            if isinstance(module, Attention):
+                if "adasplash" in self.used and isinstance(module, SparseWeights):
+                    return Swap(AdaSplash, room)
+                return Swap(FlexBias if "flex_attention" in self.used else type(module), room)
+            if module is model.embed and "embedding_gradient" in self.used:
+                return Swap(ProductEmbedding, {})
+            return None
+
+        return make_twin(model, swap) if self.used else model
+
+
+def _room(device: str) -> int:
+    """Return the numbers that a chunk may hold: a share of all memory, not of what is free, so that runs repeat."""
+    return torch.cuda.get_device_properties(device).total_memory // 4 // _SHARE
+
+
+def _compiled(model: Model) -> Model:
+    """Compile the layers of a transformer, or the whole of another model.
+
+    Angles stay outside: fused into the kernels of every layer, they would be computed anew in each.
+    """
+    twin = make_twin(model, lambda module: None)
+    if isinstance(twin, Transformer):
+        twin.__dict__["run_layers"] = torch.compile(twin.run_layers)
+        return twin
+    return torch.compile(twin)  # type: ignore[return-value]
+
+
+class _Facts:
+    """Reasons against each part: an empty one where it computes the same faster."""
+
+    def __init__(self, model: Model, execution: ExecutionConfig, device: torch.device, precision: str) -> None:
+        self.model, self.execution, self.device, self.precision = model, execution, device, precision
+        self.cuda = device.type == "cuda"
+        self.attentions = [module for module in model.modules() if isinstance(module, Attention)]
+
+    # what is known of the model
+
+    @cached_property
+    def reads_states(self) -> bool:
+        """Whether an attention rescales queries by the states that they were computed from."""
+        own = (Attention.growth, Attention.rescale)
+        return any((type(mix).growth, type(mix).rescale) != own for mix in self.attentions)
+
+    @cached_property
+    def foreign(self) -> str:
+        """Why the layers cannot be computed in another way: a class or a hook that is not ours."""
+        if type(self.model) not in (Transformer, stacked_class(Transformer)):
+            return f"{type(self.model).__name__} computes its states in a way of its own"
+        if bool(_has_any_global_hook()) or any(_has_hook(module) for module in self.model.modules()):  # type: ignore[no-untyped-call]
+            return "a hook is registered on the model, or a forward method is replaced"
+        for block in self._blocks:
+            if type(block) is not Block or type(block.attention) is not SelfAttention:
+                return f"{type(block).__name__} is a layer of another class"
+            if type(block.feed_forward) is not FeedForward:
+                return f"{type(block.feed_forward).__name__} is a feed-forward net of another class"
+        return ""
+
+    @property
+    def _transformer(self) -> Transformer:
+        assert isinstance(self.model, Transformer)
+        return self.model
+
+    @property
+    def _blocks(self) -> list[Any]:
+        return list(self._transformer.blocks)
+
+    @cached_property
+    def _encoded(self) -> tuple[Any, Any, Any]:
+        """What the encoding gives for one token: rotations of queries and keys, and a bias."""
+        weight, encoding = self.model.embed.weight, self._transformer.encoding
+        ids = torch.zeros(1, self.model.levels, 1, dtype=torch.long, device=weight.device)
+        with torch.no_grad():
+            return encoding.rotation(ids, ids), encoding.key_rotation(ids, ids), encoding.score_bias(ids, ids)
+
+    def _no_kernels(self) -> str:
+        """Why kernels of ours cannot run at all."""
+        if not self.cuda:
+            return "needs a GPU"
+        if not HAS_TRITON:
+            return "Triton is not installed"
+        if self.model.embed.weight.dtype not in PRECISIONS:
+            return f"weights are in {str(self.model.embed.weight.dtype).removeprefix('torch.')}"
+        return ""
+
+    def _only_turned(self) -> str:
+        """Why queries and keys are more than turned by one rotation of all dimensions."""
+        attention = self._blocks[0].attention
+        if attention.id_heads is not None:
+            return "id_heads replace queries and keys"
+        if isinstance(attention.norm_q, nn.RMSNorm):
+            return "queries and keys are normalised"
+        if attention.groups != attention.heads:
+            return "heads share keys and values"
+        rotation, key_rotation, _ = self._encoded
+        if key_rotation is not None:
+            return "keys are turned by other angles than queries"
+        if rotation is not None and 2 * rotation[0].shape[-1] != self._transformer.config.head_dim:
+            return "only a part of each head is turned"
+        return ""
+
+    # reasons against each part
+
+    def not_first_layer_by_token(self) -> str:
+        if self.foreign:
+            return self.foreign
+        model, block = self._transformer, self._blocks[0]
+        if self.execution.recompute:
+            return "layers are recomputed"
+        if model.config.inject:
+            return "every loop reads the embedded input"
+        if model.encoding.reaches_embeddings:
+            return "the encoding adds position IDs to the embeddings"
+        net = block.feed_forward
+        maps = [part for part in (block.attention.qkv, net.gate, net.up, net.out) if part is not None]
+        if not (
+            _is_plain(model.embed, nn.Embedding)
+            and all(_is_plain(norm, nn.LayerNorm, nn.RMSNorm) for norm in (block.norm1, block.norm2))
+            and all(_is_plain(part, nn.Linear) for part in maps)
+        ):
+            return "the first layer has a part of another class"
+        return ""
+
+    def not_fused_layers(self) -> str:
+        reason = self.foreign or self._no_kernels()
+        if reason:
+            return reason
+        model = self._transformer
+        if self.execution.recompute:
+            return "layers are recomputed"
+        if self.execution.compile:
+            return "layers are compiled"
+        if model.config.loops > 1:
+            return "the model loops over its layers"
+        if not model.config.parallel_residual or model.config.gated:
+            return "only layers of GPT-NeoX's kind are fused: attention beside an ungated feed-forward net"
+        from longreach.engine.fused import WIDEST  # needs Triton
+
+        if model.config.width > WIDEST:
+            return f"the width is above {WIDEST}"
+        norms = [model.norm, *(norm for block in self._blocks for norm in (block.norm1, block.norm2))]
+        maps = [
+            part
+            for block in self._blocks
+            for part in (block.attention.qkv, block.attention.out, block.feed_forward.up, block.feed_forward.out)
+        ]
+        if not all(_is_plain(norm, nn.LayerNorm) and norm.bias is not None for norm in norms):
+            return "norms are not layer norms with biases"
+        if not all(_is_plain(part, nn.Linear) and part.bias is not None for part in maps):
+            return "linear maps have no biases"
+        return ""
+
+    def not_short_attention(self) -> str:
+        reason = self.foreign or self._no_kernels() or self._only_turned()
+        if reason:
+            return reason
+        for mix in self.attentions:
+            if type(mix).forward is not Attention.forward or type(mix).rescale is not Attention.rescale:
+                return f"{type(mix).__name__} attends in a way of its own"
+            if not mix.fused or mix.hides:
+                return f"{type(mix).__name__} is not a softmax over all keys before"
+        if self._encoded[2] is not None:
+            return "scores have a bias"
+        from longreach.engine.short_attention import HEAD_SIZES  # needs Triton
+
+        size = self._transformer.config.head_dim
+        return "" if size in HEAD_SIZES else f"heads have {size} dimensions, not 32, 64 or 128"
+
+    def not_rotary_kernel(self) -> str:
+        reason = self.foreign or self._no_kernels() or self._only_turned()
+        if reason:
+            return reason
+        rotation = self._encoded[0]
+        if rotation is None:
+            return "the encoding does not turn queries and keys"
+        pairs = rotation[0].shape[-1]
+        return "" if pairs & (pairs - 1) == 0 else f"heads have {2 * pairs} dimensions, which is no power of two"
+
+    def not_embedding_gradient(self) -> str:
+        if not (self.cuda or self.execution.compile):
+            return "needs a GPU or compiled layers"
+        if not _is_plain(self.model.embed, nn.Embedding) or _has_hook(self.model.embed):
+            return "the embedding is of another class"
+        return ""
+
+    def not_flex_attention(self) -> str:
+        reason = self._no_kernels()
+        if reason or not isinstance(self.model, Transformer):
+            return reason or "the model is no transformer"
+        if self._encoded[2] is None:
+            return "scores have no bias"
+        if any(mix.hides or not mix.fused or type(mix).forward is not Attention.forward for mix in self.attentions):
+            return "attention is not a softmax over all keys before"
+        size = self.model.config.head_dim
+        return "" if size in flex.HEAD_SIZES else f"heads have {size} dimensions"
+
+    def not_adasplash(self) -> str:
+        if not any(isinstance(mix, SparseWeights) for mix in self.attentions):
+            return "attention is not entmax"
+        if not self.cuda:
+            return "needs a GPU"
+        if importlib.util.find_spec("adasplash") is None:
+            return "the package adasplash is not installed"
+        if any(isinstance(mix, SparseWeights) and mix.config.alpha != 1.5 for mix in self.attentions):
+            return "alpha is not 1.5"
+        if self.model.embed.weight.dtype not in adasplash.PRECISIONS:
+            return "thresholds are searched in fp32"
+        size = self._transformer.config.head_dim
+        return "" if size in adasplash.HEAD_SIZES else f"heads have {size} dimensions"
+
+    def not_large_chunks(self) -> str:
+        if not self.cuda:
+            return "needs a GPU"
+        return "" if self.attentions else "the model has no attention"
+
+    def not_compiled_layers(self) -> str:
+        return "" if self.execution.compile else "execution.compile is false"
+
+    def not_recomputed_layers(self) -> str:
+        if not self.execution.recompute:
+            return "execution.recompute is false"
+        return "" if isinstance(self.model, Transformer) else "the model is no transformer"
+
+    def not_recorded_steps(self) -> str:
+        if not self.cuda:
+            return "needs a GPU"
+        return "" if self.execution.graph else "execution.graph is false"
+
+    def not_optimizer_kernels(self) -> str:
+        return self.not_recorded_steps() or self._no_kernels()
+
+    def not_second_stream(self) -> str:
+        return self.not_recorded_steps() or self.not_fused_layers()
+
+    def not_half_precision_tests(self) -> str:
+        if not self.cuda:
+            return "needs a GPU"
+        if not self.attentions or not all(mix.fused for mix in self.attentions):
+            return "attention is computed in fp32 anyway, or there is none"
+        return ""
+
+    def not_recorded_tests(self) -> str:
+        reason = self.not_half_precision_tests()
+        if reason or not self.execution.graph:
+            return reason or "execution.graph is false"
+        watched = any(_has_hook(module) for module in self.model.modules())
+        return "a hook is registered on the model" if watched else ""
+
+    def not_recorded_decoding(self) -> str:
+        if not self.cuda:
+            return "needs a GPU"
+        return "" if self.execution.graph else "execution.graph is false"
+
+
+def _is_plain(part: nn.Module, *kinds: type[nn.Module]) -> bool:
+    """Return whether a part is of just one of these classes of torch, or of its stacked version."""
+    return any(type(part) in (kind, STACKED[kind]) for kind in kinds)
+
+
+def _has_hook(module: nn.Module) -> bool:
+    """Return whether a module has a hook, or something in place of its forward method."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(module)
