@@ -26,6 +26,8 @@ class FastTransformer(Transformer):
     """Whether attention rescales scores by the states."""
     fused_in: torch.dtype | None = None
     """The precision of fused layers; None without them.  The caller's autocast has the same one."""
+    gelu_in_products = True
+    """Compute GELU inside the kernels of the products, in fused layers."""
     recompute = False
     """Keep only the inputs of layers for the backward pass."""
 
@@ -53,7 +55,17 @@ class FastTransformer(Transformer):
 
         # the head would round states anyway, and nothing else reads them
         result = self.embed.weight.dtype if self.looks_back else self.fused_in
-        return run_fused(self.blocks, self.norm, x, at, inputs, self.fused_in, result, self.reads_states)
+        return run_fused(
+            self.blocks,
+            self.norm,
+            x,
+            at,
+            inputs,
+            self.fused_in,
+            result,
+            self.reads_states,
+            self.gelu_in_products,
+        )
 
     def _is_worth_it(self, tokens: Int[Tensor, "b t"]) -> bool:
         """Return whether the batch has enough tokens, and their gradients are added up quickly and exactly."""

@@ -35,6 +35,7 @@ from longreach.model.block import Block, FeedForward, SelfAttention
 PARTS = {
     "first_layer_by_token": "the first layer is computed once for each entry of the vocabulary",
     "fused_layers": "layers of GPT-NeoX's kind are computed by fused kernels in half precision",
+    "gelu_products": "products of fused layers compute GELU and its slope in the same kernel",
     "short_attention": "one kernel attends within sequences of up to 128 tokens",
     "rotary_kernel": "one kernel turns queries and keys and takes heads apart",
     "embedding_gradient": "the gradient of the embeddings is a product",
@@ -142,6 +143,7 @@ class Plan:
             "by_product": cuda,
             "reads_states": self.reads_states,
             "fused_in": half if not recompute else None,
+            "gelu_in_products": "gelu_products" in self.used,
             "recompute": recompute,
         }
         attention = {"short": "short_attention" in self.used, "rotary": "rotary_kernel" in self.used}
@@ -303,6 +305,12 @@ class _Facts:
         if not all(_is_plain(part, nn.Linear) and part.bias is not None for part in maps):
             return "linear maps have no biases"
         return ""
+
+    def not_gelu_products(self) -> str:
+        reason = self.not_fused_layers()
+        if not reason and torch.cuda.is_available() and torch.cuda.get_device_capability(self.device) < (9, 0):
+            return "needs a GPU of compute capability 9.0 or newer"
+        return reason
 
     def not_short_attention(self) -> str:
         reason = self.foreign or self._no_kernels() or self._only_turned()

@@ -59,8 +59,10 @@ class _Branches(torch.autograd.Function):
         cast_up: Tensor,
         cast_down: Tensor,
         learns: bool,
+        in_products: bool,
     ) -> Tensor:
-        if gelu_products.fits(normed, cast_up):
+        ctx.in_products = in_products
+        if in_products and gelu_products.fits(normed, cast_up):
             hidden, slopes = gelu_products.gelu_of_product(normed, cast_up, up_bias, with_slopes=learns)
         else:
             hidden, slopes = gelu_and_slopes(times(normed, cast_up), up_bias, with_slopes=learns)
@@ -74,7 +76,7 @@ class _Branches(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         mixed, normed, slopes, hidden, up_bias, cast_out, cast_up, cast_down = ctx.saved_tensors
         d_added = gradients[0].contiguous()
-        if gelu_products.fits(d_added, cast_down):
+        if ctx.in_products and gelu_products.fits(d_added, cast_down):
             d_units, d_up_bias = gelu_products.backward_of_product(d_added, cast_down, slopes, up_bias)
         else:
             d_units, d_up_bias = gelu_backward(backward(d_added, cast_down), slopes, up_bias)
@@ -84,7 +86,7 @@ class _Branches(torch.autograd.Function):
         d_out = None if alone else beside(weight_gradient, d_added, mixed, cast_out)
         d_up = beside(weight_gradient, d_units, normed, cast_up)
         d_down = beside(weight_gradient, d_added, hidden, cast_down)
-        return d_mixed, d_normed, d_out, d_up, d_up_bias, d_down, *[None] * 4
+        return d_mixed, d_normed, d_out, d_up, d_up_bias, d_down, *[None] * 5
 
 
 def project(x: Tensor, weight: Tensor, cast: Tensor, cast_bias: Tensor | None) -> Tensor:
@@ -105,11 +107,14 @@ def branches(
     normed: Tensor,
     weights: tuple[Tensor | None, Tensor, Tensor, Tensor],
     casts: tuple[Tensor | None, Tensor, Tensor],
+    in_products: bool = True,
 ) -> Tensor:
     """What attention, whose mixed values are given, and the feed-forward net, whose input is, add to the states [rows,
     width], but for the two biases of their outputs; or the net alone.
 
-    Weights are attention's output, up, its bias, down; casts are those of the matrices."""
+    Weights are attention's output, up, its bias, down; casts are those of the matrices.  With `in_products`, GELU is
+    computed inside the kernels of the products.
+    """
     learns = torch.is_grad_enabled()  # within the function it never is
-    found: Tensor = _Branches.apply(mixed, normed, *weights, *casts, learns)  # type: ignore[no-untyped-call]
+    found: Tensor = _Branches.apply(mixed, normed, *weights, *casts, learns, in_products)  # type: ignore[no-untyped-call]
     return found

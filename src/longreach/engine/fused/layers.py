@@ -56,9 +56,13 @@ def run_fused(
     dtype: torch.dtype,
     result: torch.dtype,
     reads_states: bool,
+    in_products: bool = True,
 ) -> Float[Tensor, "b _ w"]:
-    """All layers and the norm that follows; of the last, states at some places may be all that is wanted.  Products are
-    in one precision, and the result is in another."""
+    """Apply all layers and the norm that follows; with `at`, the last layer to states at some places only.
+
+    Products are in the precision `dtype`, the result is in `result`.  `reads_states` if attention rescales its scores.
+    With `in_products`, GELU is computed inside the kernels of the products.
+    """
     layers = cast(list[Block], list(blocks))
     begin, shape = (x.table, x.number.shape) if isinstance(x, Entries) else (x, x.shape[:2])
     stream = _Stream(begin.flatten(0, 1).contiguous())
@@ -66,9 +70,9 @@ def run_fused(
     for number, (block, casts) in enumerate(zip(layers, _cast(linears, dtype), strict=True)):
         wanted = at if number == len(layers) - 1 else None
         if isinstance(x, Entries) and number == 0:
-            parts = _first_layer(block, casts, x, stream, wanted, inputs, reads_states)
+            parts = _first_layer(block, casts, x, stream, wanted, inputs, reads_states, in_products)
         else:
-            parts = _layer(block, casts, shape, stream, wanted, inputs, number)
+            parts = _layer(block, casts, shape, stream, wanted, inputs, number, in_products)
         _, out, _, down = linears[number]
         stream = _Stream(*parts, (out.bias, down.bias))
     _, normed = add_and_norm(*stream, (norm,), result)
@@ -83,8 +87,9 @@ def _layer(
     at: Tensor | None,
     inputs: LayerInputs,
     layer: int,
+    in_products: bool,
 ) -> tuple[Tensor, Tensor]:
-    """New states, but for what is added to them, and that."""
+    """Return new states without what the layer adds to them, and what it adds."""
     states, normed1, normed2 = add_and_norm(*stream, (block.norm1, block.norm2), casts.qkv.dtype)
     qkv, out, up, down = _linears(block)
     projected = project(normed1, qkv.weight, casts.qkv, casts.qkv_bias).view(*shape, -1)
@@ -92,8 +97,8 @@ def _layer(
     if at is not None:
         chosen = _choose(at, shape)
         states, normed2, mixed = (take_rows(part, chosen) for part in (states, normed2, mixed))
-    added = branches(mixed, normed2, (out.weight, up.weight, up.bias, down.weight), (casts.out, casts.up, casts.down))
-    return states, added
+    weights, halves = (out.weight, up.weight, up.bias, down.weight), (casts.out, casts.up, casts.down)
+    return states, branches(mixed, normed2, weights, halves, in_products)
 
 
 def _first_layer(
@@ -104,8 +109,9 @@ def _first_layer(
     at: Tensor | None,
     inputs: LayerInputs,
     reads_states: bool,
+    in_products: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The same, as far as it can be for the vocabulary instead of every token, as in `model/by_token.py`."""
+    """Compute as `_layer` does, for the vocabulary instead of every token where that is enough, as in `by_token.py`."""
     models = len(read.table)
 
     def for_all(of_vocabulary: Tensor, number: Tensor) -> Tensor:
@@ -120,7 +126,8 @@ def _first_layer(
     number = read.number
     if at is not None:
         mixed, number = take_rows(mixed, _choose(at, shape)), read.at(at).number
-    net = branches(None, normed2, (None, up.weight, up.bias, down.weight), (None, casts.up, casts.down))
+    weights, halves = (None, up.weight, up.bias, down.weight), (None, casts.up, casts.down)
+    net = branches(None, normed2, weights, halves, in_products)
     return for_all(table + net, number), project(mixed, out.weight, casts.out, None)
 
 
