@@ -1,5 +1,6 @@
 """From run folders to curves: one per variant, setting and seed."""
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -89,10 +90,14 @@ def load_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
 
 
 def _tell_apart(results: list[Result]) -> list[Result]:
-    """Runs of one name are seeds of one curve only if all their settings agree; else their folders' names join in."""
+    """Runs of one name are seeds of one curve only if their settings agree; else their folders' names join in.
+
+    The section `execution` does not count.
+    """
     settings: dict[str, set[str]] = {}
     for result in results:
-        settings.setdefault(result.variant, set()).add((result.folder.path / "config.yaml").read_text())
+        own = {section: value for section, value in result.folder.settings().items() if section != "execution"}
+        settings.setdefault(result.variant, set()).add(json.dumps(own, sort_keys=True, default=str))
     return [
         replace(result, variant=_folder_name(result)) if len(settings[result.variant]) > 1 else result
         for result in results
