@@ -54,7 +54,7 @@ def move_fields(settings: Mapping[str, Any]) -> Plain:
             # steps and tests were recorded by two settings: both must allow it
             execution[name] = value if execution.get(name, True) is True else execution[name]
         rest = {name: value for name, value in own.items() if name not in old}
-        moved |= {section: rest}
+        moved[section] = rest
         if not rest:
             del moved[section]
     if execution and isinstance(new := moved.get("execution", {}), Mapping):

@@ -1,6 +1,5 @@
 """From run folders to curves: one per variant, setting and seed."""
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -96,8 +95,7 @@ def _tell_apart(results: list[Result]) -> list[Result]:
     """
     settings: dict[str, set[str]] = {}
     for result in results:
-        own = {section: value for section, value in result.folder.settings().items() if section != "execution"}
-        settings.setdefault(result.variant, set()).add(json.dumps(own, sort_keys=True, default=str))
+        settings.setdefault(result.variant, set()).add(result.folder.compared_settings())
     return [
         replace(result, variant=_folder_name(result)) if len(settings[result.variant]) > 1 else result
         for result in results

@@ -111,6 +111,11 @@ class RunFolder:
             raise BadInput(f"{self.path} is not a run folder: it has no config.yaml")
         return upgrade(read_yaml(path))
 
+    def compared_settings(self) -> str:
+        """Return the settings as text that is the same for runs that differ in `execution` only."""
+        settings = {section: value for section, value in self.settings().items() if section != "execution"}
+        return json.dumps(settings, sort_keys=True, default=str)
+
     def changes_of_execution(self, config: RunConfig) -> dict[str, tuple[Any, Any]]:
         """Return the settings of `execution` in which config.yaml differs from a configuration, as (old, new)."""
         old = to_plain(build(ExecutionConfig, self.settings().get("execution", {}), "execution"))
