@@ -76,6 +76,8 @@ class _Base:
 def _read_recipe(source: Source, content: Plain, place: Place) -> _Base:
     """The recipe with the block's settings on top, or these alone."""
     own = _own_settings(source, content, place)
+    if own is None:
+        return _Base("", "", {}, (0,))
     asked, named = content.get("variants"), content.get("recipe")
     try:
         if named is None:
@@ -105,13 +107,16 @@ def _read_recipe(source: Source, content: Plain, place: Place) -> _Base:
     return _Base(path.stem, title, picked, seeds)
 
 
-def _own_settings(source: Source, content: Plain, place: Place) -> Plain:
-    """Return the settings that stand in the block itself; `stack` is short for `execution.stack`."""
+def _own_settings(source: Source, content: Plain, place: Place) -> Plain | None:
+    """Return the settings that stand in the block itself; `stack` is short for `execution.stack`.
+
+    Return None after a mistake.
+    """
     try:
         own = move_fields({key: content[key] for key in SECTIONS if key in content})
     except BadInput as error:
         source.blame((*place, *str(error).split(" ")[0].split(".")), str(error))
-        return {}
+        return None
     if "stack" in content:
         if isinstance(execution := own.get("execution"), Mapping) and "stack" in execution:
             source.blame((*place, "stack"), "stack and execution.stack are one setting: give one of them")
