@@ -137,7 +137,10 @@ def test_lack_of_memory_in_a_test_says_what_needs_less(tmp_path, monkeypatch, ca
     module = sys.modules["longreach.runs.scoring"]
     monkeypatch.setattr(module, "evaluate", fails_at(1, None, torch.OutOfMemoryError("CUDA out of memory.")))
     assert run(tmp_path)[0] == 1
-    assert "evaluate.batch_tokens needs less; the last good state is step 24" in one_line(capsys)
+    assert (
+        "execution.batch_tokens (--batch-tokens) with --resume needs less; the last good state is step 24"
+        in one_line(capsys)
+    )
 
 
 def _no_room(*arguments, **options):
