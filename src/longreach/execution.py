@@ -39,3 +39,7 @@ class ExecutionConfig(Settings):
     """Steps between checkpoints."""
     keep_last: Positive = 2
     """Newest checkpoints kept, besides the best in distribution."""
+
+    def stack_size(self, auto: int) -> int:
+        """Return the most runs that are trained as one: `stack`, or `auto` where the setting leaves it open."""
+        return auto if self.stack == "auto" else self.stack

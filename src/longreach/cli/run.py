@@ -241,13 +241,13 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], processes
             known = [name for name in recipe.variants if name]
             raise BadInput(f"{recipe.name} has no variant {variant!r}{nearest(variant, known)}")
         config = recipe.variants[variant]
-        stack = config.execution.stack
-        if stack != "auto" and stack > 1 and processes > 1:
+        stack = config.execution.stack_size(1)
+        if stack > 1 and processes > 1:
             raise BadInput(
                 f"{processes} processes train one seed at a time: leave out --stack, or set execution.stack to 1"
             )
         try:
-            check(config, stacked=stack != "auto" and min(stack, len(recipe.seeds)) > 1)
+            check(config, stacked=min(stack, len(recipe.seeds)) > 1)
         except BadInput as error:
             raise BadInput(f"{variant}: {error}" if variant else str(error)) from error
         seeds = [_One(variant, seed) for seed in recipe.seeds]
@@ -258,11 +258,11 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], processes
         runs.append((config, seeds))
     if folder.exists() and not folder.is_dir():
         raise RunFailed(f"{folder} is not a folder")
-    return cut_into_stacks(runs, lambda config: 1 if processes > 1 else _most_together(config, device))
 
+    def most(config: RunConfig) -> int:
+        return config.execution.stack_size(1 if processes > 1 else runs_together(config, device))
 
-def _most_together(config: RunConfig, device: str) -> int:
-    return runs_together(config, device) if config.execution.stack == "auto" else config.execution.stack
+    return cut_into_stacks(runs, most)
 
 
 def _device(recipe: Recipe, only: list[str] | None) -> str:

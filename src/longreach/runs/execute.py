@@ -127,20 +127,20 @@ def _execute_locked(
 ) -> bool:
     todo = []
     for config, folder, info in zip(configs, folders, infos, strict=True):
-        journal = Journal(folder.path, observer.say)
+        journal, changes = Journal(folder.path, observer.say), ""
         if resume and folder.begun:
             refuse_other_config(folder, config)
             if folder.finished:
                 observer.say(f"{folder.path} is finished already")
                 continue
             changes = folder.update_execution(config)
-            if changes:
-                journal.note("changed", message=changes)
             folder.note_resume(_signed(info, config, folder, observer.say))
         else:
             signed = _signed(info, config, folder, observer.say)
             folder.create(config, replace(signed, corpus=corpus_of(config.task)))
         journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)
+        if changes:
+            journal.note("changed", message=changes)
         model = new_model(config, info.seed, device)
         todo.append(Run(config, folder, info.seed, model, journal, Trackers(track, config, folder, info)))
     if not todo:

@@ -20,7 +20,7 @@ from longreach.version import PACKAGE
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Settings):
-    """Everything that decides the result of a run, but for the seed's number, and how it is computed."""
+    """Everything that decides the result of a run except its seed, and how the run is computed."""
 
     task: Task
     """What is asked."""

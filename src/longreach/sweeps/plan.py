@@ -31,11 +31,6 @@ class Variation:
         return "/".join(filter(None, (self.block.name, self.name)))
 
     @property
-    def stack(self) -> int:
-        """Most of its runs that are trained as one computation."""
-        return 1 if self.config.execution.stack == "auto" else self.config.execution.stack
-
-    @property
     def runs(self) -> list["PlannedRun"]:
         return [PlannedRun(self, seed) for seed in self.block.seeds]
 
@@ -123,7 +118,9 @@ def check_plan(plan: Plan, out: Path, progress: Callable[[int, int], None] = lam
             for folder in (run.folder(out) for run in variation.runs):
                 if (folder.path / "config.yaml").exists():
                     refuse_other_config(folder, variation.config)
-            check(variation.config, stacked=min(variation.stack, len(variation.block.seeds)) > 1)
+            check(
+                variation.config, stacked=min(variation.config.execution.stack_size(1), len(variation.block.seeds)) > 1
+            )
         except BadInput as error:
             complaints.add(variation.name, variation.origins, str(error))
     for complaints in of_block.values():
@@ -163,10 +160,8 @@ def _expand(source: Source, block: Block) -> list[Variation]:
 
 
 def _jobs(block: Block, variations: list[Variation]) -> list[Job]:
-    own = [variation for variation in variations if variation.block is block]
-    most = {id(variation.config): variation.stack for variation in own}
-    runs = [(variation.config, variation.runs) for variation in own]
-    return [Job(stack) for stack in cut_into_stacks(runs, lambda config: most[id(config)])]
+    own = [(variation.config, variation.runs) for variation in variations if variation.block is block]
+    return [Job(stack) for stack in cut_into_stacks(own, lambda config: config.execution.stack_size(1))]
 
 
 def _refuse_duplicates(source: Source, variations: list[Variation]) -> None:
