@@ -1,6 +1,7 @@
 """What a script imports: `from longreach.api import ...`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from longreach.attention import (
@@ -17,6 +18,7 @@ from longreach.config.registry import register
 from longreach.config.spans import Lengths, Span
 from longreach.decoding import Sampling, generate
 from longreach.evaluation import EvalConfig, Score, evaluate, reach
+from longreach.execution import ExecutionConfig
 from longreach.hf import from_huggingface, to_huggingface
 from longreach.model import (
     LlamaConfig,
@@ -154,6 +156,7 @@ __all__ = [
     "EntmaxConfig",
     "EvalConfig",
     "EvenPairs",
+    "ExecutionConfig",
     "FireConfig",
     "FlipFlop",
     "Form",
@@ -266,15 +269,17 @@ def run(
     config: RunConfig,
     out: str | Path,
     seed: int = 0,
-    device: str = "auto",
+    device: str | None = None,
     resume: bool = False,
     track: Sequence[str] = (),
 ) -> list[Score]:
     """Train and test one model in the folder `out`; returns its scores.  `track` names where it can be watched besides
-    TensorBoard: wandb, trackio."""
-    if config.train.deterministic:
-        ask_for_repeatable_products(device)  # before the device is looked at
-    chosen = choose_device(device)
+    TensorBoard: wandb, trackio.  `device` replaces `execution.device`."""
+    if device is not None:
+        config = replace(config, execution=replace(config.execution, device=device))
+    if config.execution.deterministic:
+        ask_for_repeatable_products(config.execution.device)  # before the device is looked at
+    chosen = choose_device(config.execution.device)
     folder = RunFolder(Path(out))
     execute(config, folder, gather_info("script", "", "", seed, chosen), chosen, resume, Observer(), track)
     return folder.scores()

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from longreach.cli.console import out, say
-from longreach.cli.flags import evaluation_changes
+from longreach.cli.flags import evaluation_changes, short_flags
 from longreach.cli.progress import watch
 from longreach.cli.trust import add_trust
 from longreach.config import Plain, build, read_value, to_plain
 from longreach.errors import BadInput
 from longreach.evaluation import EvalConfig, losses_to_json, make_card, to_csv, to_json
+from longreach.execution import ExecutionConfig
 from longreach.reports import Result, losses_to_csv, tables
 from longreach.runs import (
     RunFolder,
@@ -32,8 +33,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "eval",
         help="test a trained model at other lengths or settings",
         description="Test one run, or every run below a folder.  Every task field is an axis: --task.k 4,6,8.  Every"
-        " setting of a recipe's section `evaluate` is a flag, such as --evaluate.seed 1; --samples is short for"
-        " --evaluate.samples, --free-samples for --evaluate.free_samples, and so on.",
+        " setting of a recipe's sections `evaluate` and `execution` is a flag, such as --evaluate.seed 1; --samples is"
+        " short for --evaluate.samples, --batch-tokens for --execution.batch_tokens, and so on.",
     )
     parser.add_argument("run", type=Path, help="a run folder, or a folder of runs")
     parser.add_argument("--lengths", help="such as 20:500:20 (both ends included) or 10,20,40")
@@ -47,7 +48,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "--encoding", help="another encoding for the same weights: self_extend, or {name: rerope, window: 20}"
     )
     parser.add_argument("--prompt-ids-only", action="store_true", help="predicted IDs: only those the prompt has")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
+    parser.add_argument("--device", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--out", type=Path, help="write the scores, of text the losses too, to this .json or .csv file")
     parser.add_argument("--json", action="store_true", help="print the same as JSON, and no progress")
     add_trust(parser)
@@ -59,8 +60,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput(f"--out must end in .json or .csv, got {args.out}")
     if args.out is not None and not args.out.parent.is_dir():
         raise BadInput(f"there is no folder {args.out.parent} for --out")
-    device = choose_device(args.device)
-    changes = evaluation_changes(settings)
+    changes = short_flags(evaluation_changes(settings), device=args.device, batch_tokens=args.batch_tokens)
+    # the device that a run was trained on may be another machine's
+    device = choose_device(build(ExecutionConfig, changes.get("execution", {}), "execution").device)
     folders = list(find_runs(args.run))
     if not folders:
         raise BadInput(f"{args.run} holds no run")
@@ -105,7 +107,8 @@ def _as_csv(results: list[Result]) -> str:
 
 def _evaluate(folder: RunFolder, args: argparse.Namespace, changes: Plain, device: str) -> Result:
     config, model = load_model(folder, device, args.trust)
-    asked = _asked(config.evaluate, args, changes)
+    asked = _asked(config.evaluate, args, changes.get("evaluate", {}))
+    execution = build(ExecutionConfig, {**to_plain(config.execution), **changes.get("execution", {})}, "execution")
     if asked.prompt_ids_only and config.ids.supplier(config.task) != "model":
         raise BadInput(f"--prompt-ids-only concerns predicted IDs, which ids {config.ids.name} does not use")
     skipped = left_out(config.task, asked)
@@ -115,9 +118,9 @@ def _evaluate(folder: RunFolder, args: argparse.Namespace, changes: Plain, devic
         for line in skipped:
             observer.say(f"left out: {line}")
         report = observer.phase(f"test {folder.path}", work_of_test(config.task, asked))
-        expect_test(model, config, asked, device, observer)
+        expect_test(model, config, asked, execution, device, observer)
         info = folder.info()
-        scores, text = run_test(model, config.task, config.ids, asked, info.seed, device, report)
+        scores, text = run_test(model, config.task, config.ids, asked, info.seed, device, execution, report)
     lengths = legal_lengths(config.task, config.train.lengths)
     card = make_card(config.task, config.ids, lengths, asked, config.train.prime)
     return Result(folder, info, scores, card, info.variant or info.recipe, [] if text is None else text.losses)
@@ -125,7 +128,7 @@ def _evaluate(folder: RunFolder, args: argparse.Namespace, changes: Plain, devic
 
 def _asked(stored: EvalConfig, args: argparse.Namespace, changes: Plain) -> EvalConfig:
     """Return the run's own test with the changes of the flags."""
-    flags: Plain = {"lengths": args.lengths, "samples": args.samples, "batch_tokens": args.batch_tokens}
+    flags: Plain = {"lengths": args.lengths, "samples": args.samples}
     flags |= {"free_samples": args.free_samples, "control": args.control, "shift": args.shift}
     flags["encoding"] = None if args.encoding is None else read_value(args.encoding)
     for flag in ("relabel_ids", "prompt_ids_only"):

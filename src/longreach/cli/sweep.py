@@ -66,7 +66,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "--workers", type=int, metavar="N", help="runs at a time (default: as many as there is room for)"
     )
     start.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes GPUs where there are any"
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        help="auto takes GPUs where there are any (default: auto, or execution.device of the runs)",
     )
     start.add_argument(
         "--dry-run", action="store_true", help="check everything, tell how many runs and how long, run nothing"
@@ -99,6 +101,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.workers is not None and args.workers < 1:
         raise BadInput(f"--workers must be at least 1, got {args.workers}")
     plan = make_plan(args.file)
+    args.device = args.device or plan.device
     with _results(args, args.scratch) as (folder, mirror):
         check_plan(plan, folder, (lambda done, total: None) if args.json else _tell_checks)
         resources = _resources(plan.file.resources, args.device)

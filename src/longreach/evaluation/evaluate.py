@@ -19,6 +19,7 @@ from longreach.errors import BadInput
 from longreach.evaluation.controls import Control, spoil
 from longreach.evaluation.exact_match import NEAR_TIE, Judge, Judged, plain_judge, run_free
 from longreach.evaluation.scores import Score
+from longreach.execution import ExecutionConfig
 from longreach.model import RESERVED, Model
 from longreach.positions.encodings import EncodingConfig
 from longreach.positions.ids import IdPolicy
@@ -39,10 +40,6 @@ class EvalConfig(Settings):
     """Samples in a cell, scored in one pass each."""
     free_samples: int = 256
     """How many of them are also generated token by token; 0 turns it off."""
-    batch_tokens: int = 65_536
-    """Tokens in a forward pass: the memory budget."""
-    graph: bool = True
-    """On a GPU: record the pass over a batch as a CUDA graph and replay it for others of its shape."""
     relabel_ids: bool = False
     """Relabel IDs as in training, instead of using them plain (one-pass scores only)."""
     prompt_ids_only: bool = False
@@ -59,8 +56,8 @@ class EvalConfig(Settings):
     """Seed of the test samples: the same for every run, so that runs are tested alike."""
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.batch_tokens < 1:
-            raise ValueError(f"evaluate needs samples and batch_tokens, got {self.samples} and {self.batch_tokens}")
+        if self.samples < 1:
+            raise ValueError(f"evaluate.samples must be at least 1, got {self.samples}")
         if not 0 <= self.free_samples <= self.samples:
             raise ValueError(f"evaluate.free_samples={self.free_samples} must be in 0..samples={self.samples}")
         for name, values in self.axes.items():
@@ -144,18 +141,19 @@ def evaluate(
     seed: int,
     device: str,
     progress: Callable[[int, str], None] = lambda done, note: None,
+    batch_tokens: int = ExecutionConfig.batch_tokens,
     new_judge: Callable[[Model, int], Judge] = plain_judge,
     write: Callable[[Writing], None] = write_answers,
 ) -> list[Score]:
     """Test one model on all cells.  `seed` is the model's and goes into the scores.
 
-    `new_judge` gets the model and the number of batches of a cell; `write` runs the loop over generated tokens.  An
-    engine has faster ones of both.
+    A forward pass has at most `batch_tokens` tokens, or one sample.  `new_judge` gets the model and the number of
+    batches of a cell; `write` runs the loop over generated tokens.  An engine has faster ones of both.
     """
     if config.encoding is not None:
         plain = replace(config, encoding=None)
         with model.exchange_encoding(config.encoding):
-            return evaluate(model, task, policy, plain, seed, device, progress, new_judge, write)
+            return evaluate(model, task, policy, plain, seed, device, progress, batch_tokens, new_judge, write)
     model.eval()
     policy = spoil(policy, config.control)
     scores = []
@@ -165,7 +163,7 @@ def evaluate(
         policy.check_test(cell.task, cell.task.max_tokens(cell.length))
     for cell in tested:
         counts: Counter[str] = Counter()
-        batches = batches_of(cell, config)
+        batches = batches_of(cell, config, batch_tokens)
         judge = new_judge(model, len(batches))
         for start, size in batches:
             sample, ids, draws = _draw(policy, cell, config, start, size, device)
@@ -207,10 +205,10 @@ _METRICS = {
 """Metrics and what they are counted over.  `tf`: the true prefix is given; `free`: the model is on its own."""
 
 
-def batches_of(cell: Cell, config: EvalConfig) -> list[tuple[int, int]]:
+def batches_of(cell: Cell, config: EvalConfig, batch_tokens: int) -> list[tuple[int, int]]:
     """(first sample, number of samples): as few batches as the memory budget allows, all of one size but
     for the last."""
-    most = max(1, config.batch_tokens // cell.task.max_tokens(cell.length))
+    most = max(1, batch_tokens // cell.task.max_tokens(cell.length))
     size = math.ceil(config.samples / math.ceil(config.samples / most))
     return [(start, min(size, config.samples - start)) for start in range(0, config.samples, size)]
 

@@ -10,6 +10,7 @@ from longreach.runs.parts import new_model, runs_together
 from longreach.runs.recipe import (
     Recipe,
     RunConfig,
+    build_config,
     find_recipe,
     load_recipe,
     parse_recipe,
@@ -30,6 +31,7 @@ __all__ = [
     "RunConfig",
     "RunFolder",
     "RunInfo",
+    "build_config",
     "check",
     "check_trackers",
     "choose_device",
