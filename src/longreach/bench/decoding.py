@@ -14,6 +14,8 @@ from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model
 from longreach.bench.workload import Workload
 from longreach.decoding import generate
+from longreach.engine.plan import choose
+from longreach.execution import ExecutionConfig
 from longreach.positions.ids import Sequential
 
 
@@ -26,9 +28,10 @@ def time_decoding(
     sample = scribbled(task, workload.batch, workload.length, device)
     model = new_model(workload, task, device).eval()
     tokens = workload.batch * workload.length
+    plan = choose(model, ExecutionConfig(), device)
 
     def write() -> Int[Tensor, "b t"]:
-        return generate(model, task, Sequential(), sample).tokens
+        return generate(model, task, Sequential(), sample, write=plan.write).tokens
 
     writers: list[tuple[str, Callable[[], Tensor]]] = [("longreach", write)]
     for form in forms:

@@ -10,7 +10,10 @@ from longreach.bench.scribble import Scribble, scribbled
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model
 from longreach.bench.workload import Workload
-from longreach.evaluation import Judge, cells, evaluate, run_free
+from longreach.engine.judging import FastJudge
+from longreach.engine.plan import choose
+from longreach.evaluation import cells, evaluate, run_free
+from longreach.execution import ExecutionConfig
 from longreach.model import Transformer
 from longreach.objective import ObjectiveConfig
 from longreach.positions.ids import Sequential
@@ -31,12 +34,14 @@ def time_evaluation(workload: Workload, device: str, against: str, effort: Effor
     sample = scribbled(task, workload.batch, workload.length, device)
     ids = policy.evaluation_ids(task, sample)
     model = learned_to_repeat(workload, device)
-    judge = Judge(model)
+    plan = choose(model, ExecutionConfig(), device)
+    judge = FastJudge(plan.test_model(model), plan.half_model(model), record="recorded_tests" in plan.used)
     judged = judge(sample, ids)
+    settled = 0 if judge.settled is None else int(judge.settled.sum())
     tokens = workload.batch * workload.length
     sides = [
         Side("one pass", lambda: judge(sample, ids), tokens),
-        Side("decoding", lambda: run_free(model, task, policy, sample), tokens),
+        Side("decoding", lambda: run_free(model, task, policy, sample, write=plan.write), tokens),
     ]
     for form in forms:
         prompt = sample.tokens[:, : workload.length]
@@ -53,7 +58,7 @@ def time_evaluation(workload: Workload, device: str, against: str, effort: Effor
             f"{workload.length} answer tokens after prompts of {workload.length}",
             f"the model learned in {_STEPS} steps to repeat the prompt's last letter",
             f"one pass: {int(judged.exact.sum())} of {workload.batch} answers right,"
-            f" {int(judged.quick.sum())} settled in fp16, the rest in fp32",
+            f" {settled} settled in fp16, the rest in fp32",
             "decoding: fp32",
         ),
     )

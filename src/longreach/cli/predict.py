@@ -11,6 +11,7 @@ from longreach.cli.prompt import expect_generation, typed_prompt
 from longreach.cli.trust import add_trust
 from longreach.config import build
 from longreach.decoding import Sampling, answers, generate
+from longreach.engine.plan import choose
 from longreach.errors import BadInput
 from longreach.runs import RunFolder, choose_device, load_model
 from longreach.seeding import stream
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         sampling=sampling,
         draws=stream(args.seed or 0, "predict", torch.arange(1, device=device)),
         prompt_ids_only=args.prompt_ids_only,
+        write=choose(model, config.execution, device).write,
     )
     answer, expected = answers(generated, task, sample)[0], _expected(task, sample)
     result = {

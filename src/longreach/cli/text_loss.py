@@ -9,6 +9,7 @@ from typing import Any
 
 from longreach.cli.columns import print_columns
 from longreach.cli.console import say
+from longreach.engine.plan import choose
 from longreach.errors import BadInput
 from longreach.system.files import write_atomically
 from longreach.text import SPLITS, Corpus
@@ -103,7 +104,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         for text, encoding in encodings.items():
             assert ours is not None
             with ours.exchange_encoding(encoding):
-                measure(text, next_tokens(ours, Text(corpus=str(args.corpus)), Sequential()))
+                fast = choose(ours, execution, device).test_model(ours)
+                measure(text, next_tokens(fast, Text(corpus=str(args.corpus)), Sequential()))
     if args.out is not None:
         write_atomically(args.out, (json.dumps(found, indent=1) + "\n").encode())
     if args.json:

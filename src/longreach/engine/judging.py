@@ -40,6 +40,8 @@ class FastJudge:
         """The shapes of the last batch."""
         self.recorded: _Recorded | None = None
         """For batches of these shapes."""
+        self.settled: Tensor | None = None
+        """The rows of the last batch that half precision has settled."""
 
     def __call__(self, sample: Sample, ids: Int[Tensor, "b g t"], reserved: int = RESERVED) -> Judged:
         if self.models is None or not self.is_large(sample):
@@ -49,6 +51,7 @@ class FastJudge:
         batch = Batch(replace(sample, hidden={}), ids, Asked.of(self.exact, sample))
         first = self.shapes is None
         tried = self._try(self.models, batch, reserved)
+        self.settled = tried.settled
         if first and not bool(tried.settled.any()):
             self.models = None
         return judge_open_rows(self.exact, batch, tried, reserved)

@@ -80,6 +80,17 @@ def choose(
     )
 
 
+def describe_plan(plan: dict[str, Any]) -> str:
+    """Return a plan, as a run folder keeps it, in one line."""
+    used = ", ".join(name.replace("_", " ") for name in plan["used"]) or "the reference core alone"
+    return f"{plan['device']}, {plan['precision']}: {used}"
+
+
+def judges(execution: ExecutionConfig, device: str) -> Callable[[Model, int], Judge]:
+    """Return a function that makes judges.  It chooses a plan each time: an encoding may have been exchanged."""
+    return lambda model, batches: choose(model, execution, device).new_judge(model, batches)
+
+
 @dataclass(frozen=True)
 class Plan:
     """The parts of the engine that are used, and for each other one why it is not."""
@@ -94,8 +105,7 @@ class Plan:
 
     def __str__(self) -> str:
         """Return the plan in one line."""
-        used = ", ".join(name.replace("_", " ") for name in self.used) or "the reference core alone"
-        return f"plan: {self.device}, {self.precision}: {used}"
+        return f"plan: {describe_plan(self.to_plain())}"
 
     def to_plain(self) -> dict[str, Any]:
         """Return the plan as a run folder keeps it."""
@@ -119,15 +129,18 @@ class Plan:
         """Return the model that computes in fp32 without gradients."""
         return self._twin(model, None)
 
+    def half_model(self, model: Model) -> Model | None:
+        """Return the model that computes under autocast in fp16 without gradients; None where tests are in fp32."""
+        if "half_precision_tests" not in self.used:
+            return None
+        return self._twin(model, torch.float16 if "fused_layers" in self.used else None)
+
     def new_judge(self, model: Model, batches: int) -> Judge:
         """Return a judge of so many batches of one shape."""
         if self.engine == "plain":
             return plain_judge(model, batches)
-        half = None
-        if "half_precision_tests" in self.used:
-            half = self._twin(model, torch.float16 if "fused_layers" in self.used else None)
         record = "recorded_tests" in self.used and batches >= WORTH_RECORDING
-        return FastJudge(self.test_model(model), half, record)
+        return FastJudge(self.test_model(model), self.half_model(model), record)
 
     @property
     def write(self) -> Callable[[Writing], None]:

@@ -34,6 +34,8 @@ class Card:
     """How the IDs of the test differ from the plain ones."""
     primed: str = "no"
     """Whether training also showed a few samples of greater length."""
+    computed_by: str = "not recorded"
+    """The plans of training and of the test: the device, the precision and the parts of the engine."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[1-9][0-9]{0,17}\.\.[1-9][0-9]{0,17}", self.trained_lengths):
@@ -43,7 +45,12 @@ class Card:
 
 
 def make_card(
-    task: Task, policy: IdPolicy, lengths: tuple[int, ...], config: EvalConfig, prime: PrimeConfig | None = None
+    task: Task,
+    policy: IdPolicy,
+    lengths: tuple[int, ...],
+    config: EvalConfig,
+    prime: PrimeConfig | None = None,
+    computed_by: str = "not recorded",
 ) -> Card:
     batch = TrainingStream(task, policy, lengths, _SAMPLES, seed=0, device="cpu", prime=prime).batch(0)
     sample, ids = batch.sample, batch.ids
@@ -75,6 +82,7 @@ def make_card(
         selection="the last checkpoint" if config.select == "last" else "the best checkpoint at training lengths",
         test_ids=_test_ids(policy, config),
         primed="no" if prime is None else f"at {prime.lengths}, {prime.samples or 'new'} samples, share {prime.share}",
+        computed_by=computed_by,
         id_coverage=coverage(ids.where(read[:, None], 0), max(policy.max_id, largest)),
     )
 

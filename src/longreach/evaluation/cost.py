@@ -13,6 +13,7 @@ from longreach.config.spans import Lengths
 from longreach.errors import BadInput
 from longreach.evaluation.context import BLOCK, Predict, predicted_at_once
 from longreach.evaluation.evaluate import Cell, EvalConfig, batches_of, cells, evaluate
+from longreach.evaluation.scores import Score
 from longreach.model import Model
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import stream
@@ -157,10 +158,11 @@ def estimate_test(
     device: str,
     batch_tokens: int,
     predict: Predict | None = None,
+    test_cells: Callable[..., list[Score]] = evaluate,
 ) -> Work | None:
     """Estimate the time of a test from short pieces of the same work; None if it is short in any case.
 
-    On text, `predict` is the function that is tested.
+    On text, `predict` is the function that is tested; otherwise `test_cells` is.
     """
     if task.open_ended:
         return None if predict is None else estimate_text(PassCost.of(model), predict, config, device)
@@ -185,8 +187,7 @@ def estimate_test(
             free_samples=generated,
             prompt_ids_only=config.prompt_ids_only and generated > 0,
         )
-        options: Any = {"batch_tokens": batch_tokens, "record": False}
-        return _timed(lambda: evaluate(model, largest.task, policy, plain, 0, device, **options), device)
+        return _timed(lambda: test_cells(model, largest.task, policy, plain, 0, device), device)
 
     lengths = list(_shorter(largest))
 

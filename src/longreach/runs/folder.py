@@ -4,6 +4,7 @@ config.yaml        the whole configuration, defaults written out
 run.json           recipe, variant, seed, versions, device, commit, the corpus of a text
 metrics.jsonl      one line per logged step; TensorBoard's files lie beside it in tensorboard/
 checkpoints/       step-N.safetensors with step-N.json
+plan.json          the parts of the engine that computed training and test, and why others did not
 log.jsonl          what happened, and when: started, resumed, changed, checkpoint, gave up, testing, finished
 tracking.json      what the run is called in Weights & Biases or trackio, if it was sent there
 scores.json, .csv  counts per cell          card.json   the information card
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -195,6 +196,15 @@ class RunFolder:
             with naming_damage(path, f" in line {number}"):
                 lines.append(_line_of_metrics(line))
         return lines
+
+    def save_plan(self, phase: Literal["training", "test"], plan: dict[str, Any]) -> None:
+        """Write which parts of the engine compute a phase; a resumed run may be computed in another way."""
+        self._write_json("plan.json", {**self.plans(), phase: plan})
+
+    def plans(self) -> dict[str, Any]:
+        """Return the plans of the phases that have begun."""
+        path = self.path / "plan.json"
+        return read_json(path, dict) if path.exists() else {}
 
     def save_results(self, scores: list[Score], card: Card, text: TextResult | None = None) -> None:
         try:

@@ -1,8 +1,10 @@
 """Tests of a trained run."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
+from longreach.engine.plan import choose, describe_plan, judges
 from longreach.errors import BadInput
 from longreach.evaluation import (
     EvalConfig,
@@ -45,6 +47,8 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
     for line in left_out(config.task, config.evaluate):
         journal.tell("left out", f"left out: {line}")
     expect_test(model, config, config.evaluate, config.execution, device, observer)
+    with _encoding_of_test(model, config.evaluate):
+        folder.save_plan("test", choose(model, config.execution, device).to_plain())
 
     def progress(done: int, note: str) -> None:
         report(done, note)
@@ -58,13 +62,23 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
     except _StopTesting:
         return False
     lengths = legal_lengths(config.task, config.train.lengths)
-    card = make_card(config.task, config.ids, lengths, config.evaluate, config.train.prime)
+    card = make_card(config.task, config.ids, lengths, config.evaluate, config.train.prime, computed_by(folder))
     folder.save_results(scores, card, text)
     tracker.log(config.train.steps, score_values(scores))
     tracker.finish(done=True)
     journal.note("finished")
     observer.saved(folder)
     return True
+
+
+def computed_by(folder: RunFolder) -> str:
+    """Return the plans of a run in one line."""
+    return "; ".join(f"{phase} by {describe_plan(plan)}" for phase, plan in folder.plans().items())
+
+
+def _encoding_of_test(model: Model, config: EvalConfig) -> AbstractContextManager[None]:
+    """Exchange the encoding of the model for a while, if the test has another one."""
+    return nullcontext() if config.encoding is None else model.exchange_encoding(config.encoding)
 
 
 def work_of_test(task: Task, config: EvalConfig) -> int:
@@ -79,8 +93,12 @@ def expect_test(
     needed, length = memory_of_test(model, config.task, asked, execution.batch_tokens)
     smaller = "test shorter lengths, or set a smaller execution.batch_tokens (--batch-tokens)"
     check_memory(needed, device, f"a test at length {length}", smaller, observer.say)
-    predict = next_tokens(model.eval(), config.task, config.ids, asked.shift) if config.task.open_ended else None
-    work = estimate_test(model, config.task, config.ids, asked, device, execution.batch_tokens, predict)
+    plan = choose(model, execution, device)
+    fast = plan.test_model(model.eval())
+    predict = next_tokens(fast, config.task, config.ids, asked.shift) if config.task.open_ended else None
+    budget = execution.batch_tokens
+    test = partial(evaluate, batch_tokens=budget, new_judge=judges(execution, device), write=plan.write)
+    work = estimate_test(model, config.task, config.ids, asked, device, budget, predict, test)
     if work is not None:
         observer.expect(work)
 
@@ -102,12 +120,14 @@ def run_test(
 ) -> tuple[list[Score], TextResult | None]:
     """Scores of a trained model by length; on text also its losses."""
     if not isinstance(task, Text):
-        budget, record = execution.batch_tokens, execution.graph
-        return evaluate(model, task, policy, config, seed, device, progress, budget, record), None
+        new_judge, write = judges(execution, device), choose(model, execution, device).write
+        budget = execution.batch_tokens
+        return evaluate(model, task, policy, config, seed, device, progress, budget, new_judge, write), None
     check_text_test(config)
     verify_corpus(task)
-    with nullcontext() if config.encoding is None else model.exchange_encoding(config.encoding):
-        predict = next_tokens(model.eval(), task, policy, config.shift, config.seed)
+    with _encoding_of_test(model, config):
+        fast = choose(model, execution, device).test_model(model.eval())
+        predict = next_tokens(fast, task, policy, config.shift, config.seed)
         split = task.held_out("test").documents
         result = evaluate_text(predict, split, config, seed, device, progress, execution.batch_tokens)
     return result.scores, result
