@@ -30,7 +30,7 @@ from longreach.model import (
     TransformerConfig,
     build_model,
 )
-from longreach.objective import ObjectiveConfig
+from longreach.objectives import DependencyLoss, IdLoss, Objective, TokenLoss
 from longreach.positions.encodings import (
     AlibiConfig,
     CopeConfig,
@@ -148,6 +148,7 @@ __all__ = [
     "Counting",
     "Coupled",
     "CycleNavigation",
+    "DependencyLoss",
     "Draws",
     "Duplicate",
     "Dyck",
@@ -159,6 +160,7 @@ __all__ = [
     "Form",
     "GraphWalk",
     "HopInduction",
+    "IdLoss",
     "IdPolicy",
     "IndexHints",
     "Induction",
@@ -185,7 +187,7 @@ __all__ = [
     "NapeConfig",
     "Needle",
     "NoEncoding",
-    "ObjectiveConfig",
+    "Objective",
     "Observer",
     "OddsFirst",
     "OptimizerConfig",
@@ -233,6 +235,7 @@ __all__ = [
     "TableConfig",
     "Tape",
     "Task",
+    "TokenLoss",
     "TopKConfig",
     "TrainConfig",
     "Transformer",

@@ -17,13 +17,13 @@ from longreach.bench.tasks import length_of
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.workload import Workload
 from longreach.config import build_part
+from longreach.engine.recorded_step import RecordedStep
+from longreach.engine.stacked_training import MultiSeedStream, StackedStep
 from longreach.errors import BadInput
 from longreach.model import Model, Transformer, build_model
-from longreach.objective import ObjectiveConfig
 from longreach.positions.ids import Sequential
 from longreach.tasks import Task
-from longreach.training import OptimizerConfig, TrainingStream, build_optimizer
-from longreach.training.step import Stepper
+from longreach.training import Step, TrainConfig, TrainingStream, build_optimizer
 
 _STEPS = 1_000_000
 """Of the run that a measured step is taken from: the schedule never ends."""
@@ -75,18 +75,16 @@ def new_model(workload: Workload, task: Task, device: str, seed: int = 0) -> Tra
 
 
 def our_step(model: Model, data: TrainingStream, compiled: bool, record: bool) -> Callable[[], Tensor]:
-    """Each call takes the next step of a run; `record` replays it as a CUDA graph on a GPU."""
-    model.train()
-    stepper = Stepper(
-        model.compiled() if compiled else model,
-        build_optimizer(OptimizerConfig(), model),
-        data,
-        OptimizerConfig(),
-        ObjectiveConfig(),
-        steps=_STEPS,
-        accumulate=1,
-        bf16=on_gpu(data.device),
-        record=record,
-    )
+    """Return a function that takes the next step of a run; `record` replays it as a CUDA graph on a GPU."""
+    gpu = on_gpu(data.device)
+    config = TrainConfig(steps=_STEPS, precision="bf16" if gpu else "fp32")
+    computed, optimizer = model.compiled() if compiled else model, build_optimizer(config.optimizer, model)
+    if isinstance(data, MultiSeedStream):
+        step: Step = StackedStep(computed, optimizer, data, config)
+    else:
+        step = Step(computed, optimizer, data, config)
+    step.reads_host = not gpu
+    take_step = RecordedStep(step) if gpu and record else step
+    computed.train()
     numbers = itertools.count()
-    return lambda: stepper(next(numbers))
+    return lambda: take_step(next(numbers))

@@ -17,6 +17,7 @@ from longreach.cli.flags import recipe_changes
 from longreach.cli.progress import watch
 from longreach.config import field_help
 from longreach.config.registry import nearest
+from longreach.engine.parallel import Parallel, check_parallel
 from longreach.engine.ranks import Ranks, join_ranks
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import EvalConfig
@@ -39,10 +40,8 @@ from longreach.runs import (
 from longreach.system.interrupts import deferred
 from longreach.training import (
     OptimizerConfig,
-    Parallel,
     TrainConfig,
     ask_for_repeatable_products,
-    check_parallel,
     list_checkpoints,
 )
 
@@ -111,7 +110,8 @@ def _run(
     todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), stack, device)
     if ranks.count > 1:
         for config in (recipe.variants[one.variant] for (one,) in todo):
-            check_parallel(parallel, ranks.count, device, config.train, new_model(config, seed=0, device="cpu"))
+            model = new_model(config, seed=0, device="cpu")
+            check_parallel(parallel, ranks.count, device, config.train, config.execution, model)
     ranks.wait()  # before the first makes a folder that another finds there
     check_trackers(track, together=max(map(len, todo)))
     console = say if ranks.first else Console(quiet=True)

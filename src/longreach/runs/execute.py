@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from longreach.config import to_plain
+from longreach.engine.parallel import Parallel
 from longreach.engine.ranks import ALONE, Ranks, processes
 from longreach.errors import BadInput, RunFailed
 from longreach.runs.check import check
@@ -26,7 +27,7 @@ from longreach.runs.scoring import score_run
 from longreach.runs.tracking import Trackers, check_trackers
 from longreach.runs.training import train_runs
 from longreach.system.files import remove_leftovers
-from longreach.training import Parallel, deterministic_kernels
+from longreach.training import deterministic_kernels
 
 _TRAINING_WITH_LESS = "a greater train.accumulate, train.recompute and a smaller --stack need less"
 _TESTING_WITH_LESS = "a smaller evaluate.batch_tokens needs less"

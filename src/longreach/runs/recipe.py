@@ -10,6 +10,7 @@ from longreach.config import Plain, Settings, build, merge, read_yaml
 from longreach.config.registry import kind_of, name_of, nearest
 from longreach.errors import BadInput
 from longreach.evaluation import EvalConfig
+from longreach.execution import ExecutionConfig
 from longreach.model import ModelConfig, TransformerConfig
 from longreach.positions.ids import IdPolicy, Sequential
 from longreach.tasks import Task
@@ -31,6 +32,8 @@ class RunConfig(Settings):
     """How it trains."""
     evaluate: EvalConfig = field(default_factory=EvalConfig)
     """What it is asked afterwards."""
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    """How it is computed."""
 
 
 @dataclass(frozen=True)

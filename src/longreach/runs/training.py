@@ -1,23 +1,27 @@
 """Training of runs, one or a stack of them, from wherever they were left."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from longreach.engine.parallel import DistributedStep, Parallel, Shared
 from longreach.engine.ranks import Ranks
+from longreach.engine.recorded_step import RecordedStep
+from longreach.engine.stacked_training import StackedStep, stack_state, take_member
 from longreach.engine.stacking import member_state, stack_models
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import judge, next_tokens
 from longreach.model import Model
 from longreach.runs.observer import Observer, Run, label, last_good
-from longreach.runs.parts import common_training, stacked_data
+from longreach.runs.parts import common_training, stacked_data, training_data
 from longreach.runs.recipe import RunConfig
 from longreach.seeding import stream
 from longreach.training import (
+    AnyStep,
     Checkpoint,
     Hooks,
-    Parallel,
-    Shared,
+    Step,
     build_optimizer,
     legal_lengths,
     load_checkpoint,
@@ -25,8 +29,6 @@ from longreach.training import (
     prune,
     remove_later,
     save_checkpoint,
-    stack_state,
-    take_member,
     train,
 )
 
@@ -41,8 +43,9 @@ def train_runs(
     ranks: Ranks,
     parallel: Parallel,
 ) -> bool:
-    settings, shares = common_training([run.config for run in runs])
-    starts = _starts(runs, settings.save_every)
+    settings, _ = common_training([run.config for run in runs])
+    execution = runs[0].config.execution
+    starts = _starts(runs, execution.save_every)
     steps = [_step(start) for start in starts]
     if len(set(steps)) > 1:
         runs[0].journal.warn(
@@ -56,7 +59,7 @@ def train_runs(
         if start is not None:
             load_checkpoint(start, run.model, own)
             run.journal.tell("resumed", f"resuming {run.folder.path} at step {step}", step=step)
-        prune(run.folder.checkpoints, settings.keep_last, step)
+        prune(run.folder.checkpoints, execution.keep_last, step)
         run.folder.forget_after(step)
         run.tracker.forget_after(step)
     ranks.hear(step)
@@ -71,12 +74,12 @@ def train_runs(
         optimizer = build_optimizer(settings.optimizer, model)
         if step:
             stack_state(optimizer, optimizers)
-    model.recompute = settings.recompute
+    model.recompute = execution.recompute
     # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
-    if settings.compile:
+    if execution.compile:
         check_compiler(device, torch.__version__)
-    compiled = model.compiled() if settings.compile else None
-    data = stacked_data([(run.config, run.seed) for run in runs], device)
+    computed = model.compiled() if execution.compile else model
+    take_step = make_step([(run.config, run.seed) for run in runs], computed, optimizer, device, shared)
     report = observer.phase(f"train {_labels(runs)}", settings.steps)
     report(step, "")
 
@@ -112,7 +115,7 @@ def train_runs(
                 # not before all are saved: a stack that is killed in between goes back to a step that all have
                 for run in runs:
                     remove_later(run.folder.checkpoints, done)
-                    prune(run.folder.checkpoints, settings.keep_last, done)
+                    prune(run.folder.checkpoints, execution.keep_last, done)
             journal.note("checkpoint", step=done, score=score)
             observer.saved(folder)
             ranks.wait()
@@ -137,8 +140,31 @@ def train_runs(
         )
 
     every = [hooks(number) for number in range(len(runs))]
-    loss = None if shared is None else shared.loss
-    return train(model, optimizer, data, settings, every, step, compiled, shares, ranks, loss)
+    return train(take_step, settings, execution, every, step)
+
+
+def make_step(
+    runs: Sequence[tuple[RunConfig, int]],
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    device: str,
+    shared: Shared | None = None,
+) -> AnyStep:
+    """Return the training step of runs, each with its seed, that are trained as one."""
+    settings, shares = common_training([config for config, _ in runs])
+    (config, seed), execution = runs[0], runs[0][0].execution
+    on_gpu = torch.device(device).type == "cuda"
+    step: Step
+    if len(runs) > 1:
+        step = StackedStep(model, optimizer, stacked_data(runs, device), settings, execution.accumulate, shares)
+    elif shared is not None:
+        step = DistributedStep(shared, training_data(config, seed, device), settings, execution.accumulate)
+    else:
+        step = Step(model, optimizer, training_data(config, seed, device), settings, execution.accumulate)
+    if execution.engine == "plain" or not on_gpu:
+        return step
+    step.reads_host = False
+    return RecordedStep(step) if execution.graph and shared is None else step
 
 
 def check_compiler(device: str, version: str) -> None:
@@ -147,7 +173,9 @@ def check_compiler(device: str, version: str) -> None:
     On CPUs, torch 2.11 compiles the layers of our models so that gradients are off by 2%; 2.12 and 2.13 are right.
     """
     if torch.device(device).type == "cpu" and version.startswith("2.11."):
-        raise BadInput(f"train.compile on a CPU needs torch 2.12 or newer: {version} computes other gradients there")
+        raise BadInput(
+            f"execution.compile on a CPU needs torch 2.12 or newer: {version} computes other gradients there"
+        )
 
 
 def _train_group(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from longreach.config import Settings, Span
-from longreach.objective import ObjectiveConfig
+from longreach.objectives import Objective
 from longreach.training.optimizer import OptimizerConfig
 from longreach.training.stream import LONGEST, PrimeConfig
 
@@ -44,8 +44,8 @@ class TrainConfig(Settings):
     deterministic: bool = False
     """On a GPU: use only kernels that give the same bits every time, so that a resumed run is exactly the undisturbed
     one; slower.  A CPU does so anyway."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
-    """The losses."""
+    objectives: list[Objective] = field(default_factory=list)
+    """Terms of the loss besides the default ones, or with settings of their own: names, mappings, import paths."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """AdamW and its schedule."""
 

@@ -13,18 +13,20 @@ _REPEATABLE = (":4096:8", ":16:8")
 
 
 def ask_for_repeatable_products(device: str) -> None:
-    """cuBLAS reads its variable once, when CUDA starts: this must come before."""
+    """Set the variable that cuBLAS reads once, when CUDA starts; raise BadInput if CUDA has started."""
     if device == "cpu" or os.environ.get(_VARIABLE) in _REPEATABLE:
         return
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        raise BadInput(f"train.deterministic comes too late: CUDA has started without {_VARIABLE}={_REPEATABLE[0]}")
+        raise BadInput(f"execution.deterministic comes too late: CUDA has started without {_VARIABLE}={_REPEATABLE[0]}")
     os.environ[_VARIABLE] = _REPEATABLE[0]
 
 
 @contextmanager
 def deterministic_kernels(wanted: bool, device: str) -> Iterator[None]:
-    """Where a GPU is to compute exactly the same twice.  What it has no such kernel for is refused in one line; on a
-    CPU every kernel is one."""
+    """Let a GPU use only kernels that repeat exactly; raise BadInput for an operation that has none.
+
+    On a CPU every kernel repeats exactly.
+    """
     if not wanted or torch.device(device).type != "cuda":
         yield
         return
@@ -36,6 +38,6 @@ def deterministic_kernels(wanted: bool, device: str) -> Iterator[None]:
     except RuntimeError as error:
         if "does not have a deterministic implementation" not in str(error):
             raise
-        raise BadInput(f"train.deterministic: {str(error).split('.')[0]}; set it to false") from error
+        raise BadInput(f"execution.deterministic: {str(error).split('.')[0]}; set it to false") from error
     finally:
         torch.use_deterministic_algorithms(before)
