@@ -18,7 +18,8 @@ from longreach.api import (
     TransformerConfig,
 )
 from longreach.api import build_model as build
-from longreach.training import Hooks, TrainingStream, build_optimizer, train
+from longreach.execution import ExecutionConfig
+from longreach.training import Hooks, Step, TrainingStream, build_optimizer, train
 
 CURVE = [1.23803, 1.087186, 0.807308, 0.707637, 0.617048, 0.621257]
 
@@ -29,7 +30,7 @@ def curve() -> list[float]:
         TransformerConfig(layers=2, width=32, heads=2, attention=ScaledSoftmaxConfig()), len(task.vocabulary), seed=0
     )
     optimizer = OptimizerConfig(lr=3e-3, warmup=5)
-    config = replace(TrainConfig(), lengths=Span(1, 8), steps=60, batch_size=16, log_every=10, optimizer=optimizer)
+    config = replace(TrainConfig(), lengths=Span(1, 8), steps=60, batch_size=16, optimizer=optimizer)
     losses: list[float] = []
     hooks = Hooks(
         log=lambda step, values: losses.append(values["loss"]),
@@ -39,7 +40,8 @@ def curve() -> list[float]:
         should_stop=lambda: False,
     )
     data = TrainingStream(task, policy, tuple(range(1, 9)), 16, 0, "cpu")
-    train(model, build_optimizer(optimizer, model), data, config, hooks)
+    step = Step(model, build_optimizer(optimizer, model), data, config)
+    train(step, config, ExecutionConfig(log_every=10), [hooks])
     return losses
 
 

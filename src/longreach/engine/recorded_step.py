@@ -29,8 +29,10 @@ _WARM_UP = 3
 class RecordedStep:
     """Records a step when it is made, and replays it when it is called."""
 
+    reads_host = False
+
     def __init__(self, step: Step) -> None:
-        self.step, self.model, self.device, self.values = step, step.model, step.device, step.values
+        self.step, self.model, self.values = step, step.model, step.values
         step.reads_host = False  # a graph has fixed shapes and never waits for the host
         self.update: Update | None = None
         """Kernels that replace clipping and the optimizer."""

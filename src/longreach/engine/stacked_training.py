@@ -105,8 +105,6 @@ class StackedStream:
 class StackedStep(Step):
     """One step of each of the stacked models."""
 
-    data: MultiSeedStream | StackedStream  # type: ignore[assignment]
-
     def __init__(
         self,
         model: Model,
@@ -117,7 +115,7 @@ class StackedStep(Step):
         shares: Sequence[float] | None = None,
     ) -> None:
         """`shares` are the learning rates of the models as shares of the configured one, where they differ."""
-        super().__init__(model, optimizer, data, config, accumulate)  # type: ignore[arg-type]
+        super().__init__(model, optimizer, data, config, accumulate)
         self.models = data.models
         self.shares = None if shares is None else torch.tensor(shares, dtype=torch.float64, device=data.device)
 

@@ -178,7 +178,7 @@ def resolve_objectives(listed: Sequence[Objective], model: Model) -> tuple[Objec
         if objective.metric in metrics:
             name = name_of(type(objective))
             raise BadInput(
-                f"train.objectives: {name} is listed twice, or another value is logged as {objective.metric}"
+                f"train.objectives: {name} is listed twice, or another value is called {objective.metric}"
             )
         metrics.add(objective.metric)
     registered = {cls: cls() for cls in entries("objective").values() if cls.is_default(model)}  # type: ignore[attr-defined]

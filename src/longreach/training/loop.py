@@ -49,8 +49,7 @@ def train(
         stop = hooks[0].should_stop()
         logging = done % execution.log_every == 0 or last
         saving = done % execution.save_every == 0 or last or stop
-        # reading a loss waits for the device: a CPU computes at once, others have their losses read together
-        if torch.device(step.device).type == "cpu" or logging or saving:
+        if step.reads_host or logging or saving:
             read = torch.stack(unread).tolist()
             _drop_non_finite_values(alive, step.values, read, first_step=done - len(read) + 1)
             latest, unread = read[-1], []

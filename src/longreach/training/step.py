@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +13,7 @@ from longreach.model import Model
 from longreach.objectives import Batch, Objective, Places, resolve_objectives, terms, token_places
 from longreach.training.config import TrainConfig
 from longreach.training.optimizer import clip_gradients, learning_rate
-from longreach.training.stream import TrainingStream
+from longreach.training.stream import BatchStream
 
 
 class Ready(NamedTuple):
@@ -51,12 +51,13 @@ def row_losses(
     return torch.stack([term.losses for term in found.values()])
 
 
+@runtime_checkable
 class AnyStep(Protocol):
     """What the training loop calls.  `Step` trains one model; the engine has others, which may train several."""
 
     model: Model
-    device: str
     values: tuple[str, ...]
+    reads_host: bool
 
     def __call__(self, number: int) -> Float[Tensor, "models values"]: ...
 
@@ -69,12 +70,15 @@ class Step:
     """Draws the batch of a step, computes the gradient and updates the model."""
 
     models = 1
+    reads_host = True
+    """Whether a step may read values on the host, which waits for the device: shapes and clipping may depend on them,
+    and the training loop reads the losses of every step."""
 
     def __init__(
         self,
         model: Model,
         optimizer: torch.optim.Optimizer,
-        data: TrainingStream,
+        data: BatchStream,
         config: TrainConfig,
         accumulate: int = 1,
     ) -> None:
@@ -85,8 +89,6 @@ class Step:
         self.weights = torch.tensor([objective.weight for objective in self.objectives], device=self.device)
         self.values = (*(objective.metric for objective in self.objectives), "grad_norm")
         """What a step returns of each model: the mean of each term, and the gradient's norm before clipping."""
-        self.reads_host = True
-        """Whether shapes and clipping may depend on values, which are then read on the host."""
 
     def __call__(self, number: int) -> Float[Tensor, "models values"]:
         """Take the step, and return its `values`."""

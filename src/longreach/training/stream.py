@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -37,6 +38,19 @@ class PrimeConfig(Settings):
             raise ValueError(f"train.prime.samples must not be negative, got {self.samples}")
         if self.lengths.high > LONGEST:
             raise ValueError(f"train.prime.lengths must be at most {LONGEST}, got {self.lengths}")
+
+
+@runtime_checkable
+class BatchStream(Protocol):
+    """What a training step reads its batches from."""
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def most_answer_tokens(self) -> int: ...
+
+    def batch(self, step: int | Tensor) -> Batch: ...
 
 
 @dataclass(frozen=True)
