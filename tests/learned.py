@@ -7,7 +7,6 @@ from helpers import TINY, draw
 
 from longreach.api import (
     Coupled,
-    ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
     PointerConfig,
@@ -15,20 +14,19 @@ from longreach.api import (
     RopeConfig,
     Sequential,
     Tape,
+    TrainConfig,
     build_model,
 )
 from longreach.bench.evaluation import learned_to_repeat
 from longreach.bench.scribble import Scribble, scribbled
 from longreach.bench.workload import Workload
-from longreach.training import TrainingStream, build_optimizer
-from longreach.training.step import Stepper
+from longreach.training import Step, TrainingStream, build_optimizer
 
 
 def _train(model, task, policy, lengths, steps):
-    config = OptimizerConfig(lr=4e-3, warmup=20)
+    config = TrainConfig(steps=steps, optimizer=OptimizerConfig(lr=4e-3, warmup=20))
     data = TrainingStream(task, policy, lengths, 32, 0, "cpu")
-    optimizer = build_optimizer(config, model)
-    step = Stepper(model, optimizer, data, config, ObjectiveConfig(), steps, accumulate=1, bf16=False, record=False)
+    step = Step(model, build_optimizer(config.optimizer, model), data, config)
     for number in range(steps):
         step(number)
     return model.eval()

@@ -32,7 +32,7 @@ from longreach.model import (
     TransformerConfig,
     build_model,
 )
-from longreach.objective import ObjectiveConfig
+from longreach.objectives import DependencyLoss, IdLoss, Objective, TokenLoss
 from longreach.positions.encodings import (
     AlibiConfig,
     CopeConfig,
@@ -150,6 +150,7 @@ __all__ = [
     "Counting",
     "Coupled",
     "CycleNavigation",
+    "DependencyLoss",
     "Draws",
     "Duplicate",
     "Dyck",
@@ -162,6 +163,7 @@ __all__ = [
     "Form",
     "GraphWalk",
     "HopInduction",
+    "IdLoss",
     "IdPolicy",
     "IndexHints",
     "Induction",
@@ -188,7 +190,7 @@ __all__ = [
     "NapeConfig",
     "Needle",
     "NoEncoding",
-    "ObjectiveConfig",
+    "Objective",
     "Observer",
     "OddsFirst",
     "OptimizerConfig",
@@ -236,6 +238,7 @@ __all__ = [
     "TableConfig",
     "Tape",
     "Task",
+    "TokenLoss",
     "TopKConfig",
     "TrainConfig",
     "Transformer",

@@ -21,7 +21,7 @@ from longreach.cli.progress import watch
 from longreach.config.registry import entries, kinds
 from longreach.runs import Observer, RunFolder, check, execute, gather_info, load_recipe, shipped_recipes
 from longreach.tasks import Text
-from longreach.training import list_checkpoints, loop
+from longreach.training import Step, list_checkpoints
 
 RECIPE = {
     "title": "tiny",
@@ -434,7 +434,7 @@ def test_a_test_has_one_setting_by_two_names(finished, capsys):
 
 def test_a_loss_that_is_not_known_yet_is_not_shown(tmp_path, monkeypatch):
     """A GPU is asked for losses only where they are logged: before the first line there is none to show."""
-    monkeypatch.setattr(loop, "_reads_every_loss", lambda device: False)
+    monkeypatch.setattr(Step, "reads_host", False)
     notes = []
     training = TrainConfig(lengths=Span(1, 4), steps=3, batch_size=4)
     config = replace(

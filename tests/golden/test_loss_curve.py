@@ -19,7 +19,8 @@ from longreach.api import (
     TransformerConfig,
 )
 from longreach.api import build_model as build
-from longreach.training import Hooks, TrainingStream, build_optimizer, train
+from longreach.execution import ExecutionConfig
+from longreach.training import Hooks, Step, TrainingStream, build_optimizer, train
 
 CURVE = [1.23803, 1.087186, 0.807308, 0.707637, 0.617048, 0.621257]
 
@@ -40,7 +41,8 @@ def curve() -> list[float]:
         should_stop=lambda: False,
     )
     data = TrainingStream(task, policy, tuple(range(1, 9)), 16, 0, "cpu")
-    train(model, build_optimizer(optimizer, model), data, config, hooks, execution=ExecutionConfig(log_every=10))
+    step = Step(model, build_optimizer(optimizer, model), data, config)
+    train(step, config, ExecutionConfig(log_every=10), [hooks])
     return losses
 
 

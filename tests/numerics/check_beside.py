@@ -6,10 +6,10 @@ import sys
 
 import torch
 from by_kernels import by_kernels, small_model
+from losses import token_losses
 
 from longreach.api import TransformerConfig
 from longreach.engine.second_stream import Watch, beside_backward
-from longreach.objective import answer_loss
 
 
 class Late:
@@ -36,7 +36,7 @@ def backward(model, sample, ids, way, also=lambda model: 0.0):
     """Something may be added to the loss."""
     more = also(model)
     with beside_backward(way):
-        (answer_loss(model, sample, ids).token.sum() + more).backward()
+        (token_losses(model, sample, ids).sum() + more).backward()
 
 
 def late_gradients(models, kernel, by_token):

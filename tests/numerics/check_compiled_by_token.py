@@ -5,11 +5,11 @@ import json
 import sys
 
 import torch
+from losses import token_losses
 
 from longreach.api import Copy, Sequential, TransformerConfig, build_model
 from longreach.engine.stacking import stack_models
 from longreach.model import transformer
-from longreach.objective import answer_loss
 from longreach.seeding import stream
 
 errors = {}
@@ -23,7 +23,7 @@ for models in (1, 2):
     found = []
     for one in (model, model.compiled()):
         transformer.pays = lambda *_, by_token=one is not model: by_token
-        loss = answer_loss(one, sample, ids).token.sum()
+        loss = token_losses(one, sample, ids).sum()
         found.append(torch.autograd.grad(loss, list(model.parameters())))
     apart = [(a - b).abs().max() / a.abs().max() for a, b in zip(*found, strict=True)]
     errors[models] = float(torch.stack(apart).nan_to_num(nan=torch.inf).max())

@@ -6,6 +6,7 @@ import sys
 
 import torch
 from by_kernels import by_kernels, by_plain_layers, small_model
+from losses import token_losses
 
 from longreach.api import ScaledSoftmaxConfig, TransformerConfig
 from longreach.engine.fused import fits, gelu_products
@@ -13,7 +14,6 @@ from longreach.engine.fused.gelu import gelu_and_slopes, gelu_backward
 from longreach.engine.fused.look_up import look_up
 from longreach.engine.fused.norm import add_and_norm
 from longreach.engine.fused.rotary import turn_apart
-from longreach.objective import answer_loss
 from longreach.positions.encodings import rotate
 
 _generator = torch.Generator().manual_seed(0)
@@ -131,7 +131,7 @@ def model_errors(config, dtype, models=1, kernel="none", by_token=False):
                 with torch.no_grad():
                     results.append([model(sample.tokens[:, :-1], ids[:, :, :-1])])
                 continue
-            loss = answer_loss(model, sample, ids).token.sum()
+            loss = token_losses(model, sample, ids).sum()
             results.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
     return apart(*results)
 

@@ -6,11 +6,11 @@ import json
 import sys
 
 import torch
+from losses import token_losses
 
 from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, Softmax, TransformerConfig, build_model
 from longreach.engine.stacking import stack_models
 from longreach.model import transformer
-from longreach.objective import answer_loss
 from longreach.seeding import stream
 
 
@@ -27,7 +27,7 @@ def errors(attention, length, models, width, by_token):
     for way in ("exact", "plain", "fused"):
         model.may_fuse = way == "fused"
         with torch.autocast("cuda", torch.bfloat16, enabled=way != "exact"):
-            loss = answer_loss(model, sample, ids).token.sum()
+            loss = token_losses(model, sample, ids).sum()
         found[way] = [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
 
     def error(way):

@@ -12,7 +12,6 @@ import torch
 from catalogue import ATTENTIONS, ENCODINGS
 
 from longreach.api import (
-    ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
     PointerConfig,
@@ -24,10 +23,10 @@ from longreach.api import (
     stream,
 )
 from longreach.engine import judging
+from longreach.engine.recorded_step import RecordedStep
 from longreach.evaluation import Judge, judge_in_one_pass
 from longreach.positions.encodings import Shape
-from longreach.training import TrainingStream, build_optimizer
-from longreach.training.step import Stepper
+from longreach.training import Step, TrainConfig, TrainingStream, build_optimizer
 
 judging._WORK = 0
 STEPS, ROWS = 150, 64
@@ -47,11 +46,9 @@ def jobs():
 
 def train(config, task, policy):
     model = build_model(config, len(task.vocabulary), 0, policy.level_sizes(task), policy.max_id, "cuda")
-    optimizer = OptimizerConfig(lr=4e-3, warmup=20)
+    settings = TrainConfig(steps=STEPS, optimizer=OptimizerConfig(lr=4e-3, warmup=20))
     data = TrainingStream(task, policy, (2, 3, 4, 5), 32, 0, "cuda")
-    step = Stepper(
-        model, build_optimizer(optimizer, model), data, optimizer, ObjectiveConfig(), STEPS, 1, bf16=False, record=True
-    )
+    step = RecordedStep(Step(model, build_optimizer(settings.optimizer, model), data, settings))
     for number in range(STEPS):
         step(number)
     return model.eval()

@@ -8,37 +8,29 @@ import torch
 
 from longreach.api import Copy, Sequential, TransformerConfig, build_model
 from longreach.engine import second_stream as beside
+from longreach.engine.recorded_step import RecordedStep
+from longreach.engine.stacked_training import MultiSeedStream, StackedStep
 from longreach.engine.stacking import stack_models
-from longreach.objective import ObjectiveConfig
-from longreach.training.optimizer import OptimizerConfig, build_optimizer
-from longreach.training.step import Stepper
-from longreach.training.stream import TrainingStream
+from longreach.training import OptimizerConfig, Step, TrainConfig, build_optimizer
 
 STEPS = 30
 
 
 def train(models, layers, shares, accumulate, record):
     task = Copy()
-    more = tuple(range(1, models))
-    data = TrainingStream(task, Sequential(), (20,), 64, 0, "cuda", more_seeds=more)
+    data = MultiSeedStream(task, Sequential(), (20,), 64, 0, "cuda", more_seeds=tuple(range(1, models)))
     shape = TransformerConfig(layers=layers, width=128, heads=4)
     members = [build_model(shape, len(task.vocabulary), seed, device="cuda") for seed in range(models)]
     model = members[0] if models == 1 else stack_models(members)
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    config = OptimizerConfig(warmup=5)
-    step = Stepper(
-        model,
-        build_optimizer(config, model),
-        data,
-        config,
-        ObjectiveConfig(),
-        STEPS,
-        accumulate=accumulate,
-        bf16=True,
-        record=record,
-        shares=shares,
-    )
+    config = TrainConfig(steps=STEPS, precision="bf16", optimizer=OptimizerConfig(warmup=5))
+    optimizer = build_optimizer(config.optimizer, model)
+    if models == 1:
+        step = Step(model, optimizer, data, config, accumulate)
+    else:
+        step = StackedStep(model, optimizer, data, config, accumulate, shares)
     if record:
+        step = RecordedStep(step)
         assert step.update is not None
         assert (step.way is None) == (accumulate > 1)
     told = torch.stack([step(number) for number in range(STEPS)])

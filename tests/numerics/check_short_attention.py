@@ -5,13 +5,13 @@ import json
 import sys
 
 import torch
+from losses import token_losses
 
 from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, TransformerConfig, build_model
 from longreach.attention import Attention
 from longreach.engine.short_attention import short_attention
 from longreach.engine.stacking import stack_models
 from longreach.model.block import SelfAttention
-from longreach.objective import answer_loss
 from longreach.positions.encodings import rotate
 from longreach.seeding import stream
 
@@ -59,7 +59,7 @@ def model_errors(models):
     fits, results = SelfAttention.fits_one_kernel, []
     for whether in (True, False):
         SelfAttention.fits_one_kernel = lambda *_, whether=whether: whether
-        loss = answer_loss(model, sample, ids).token.sum()
+        loss = token_losses(model, sample, ids).sum()
         results.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
     SelfAttention.fits_one_kernel = fits
     return [float((a - b).abs().max() / b.abs().max().clamp(min=1e-6)) for a, b in zip(*results, strict=True)]

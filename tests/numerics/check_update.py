@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from longreach.engine import update
-from longreach.training.optimizer import OptimizerConfig, build_optimizer, clip_each, take_shares
+from longreach.engine.stacked_training import clip_each, take_shares
+from longreach.training.optimizer import OptimizerConfig, build_optimizer
 
 update._BLOCK, update._PIECES, update._SUMS = 16, 4, 4  # so that all of them are needed several times
 RATE = 0.01

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from losses import token_losses
 from on_gpu import run_apart
 from torch import nn
 
@@ -21,7 +22,6 @@ from longreach.api import (
 from longreach.engine.by_token import pays, suits
 from longreach.engine.stacking import stack_models
 from longreach.model import transformer
-from longreach.objective import answer_loss
 from longreach.seeding import stream
 
 SMALL = {"layers": 2, "width": 32, "heads": 2}
@@ -63,7 +63,7 @@ def test_states_and_gradients_are_those_of_every_token(config, models, monkeypat
     for by_token in (True, False):
         monkeypatch.setattr(transformer, "pays", lambda *_, by_token=by_token: by_token)
         assert model._starts_by_token(sample.tokens, None) is by_token
-        loss = answer_loss(model, sample, ids).token.sum()
+        loss = token_losses(model, sample, ids).sum()
         found.append([model(sample.tokens, ids), loss, *torch.autograd.grad(loss, list(model.parameters()))])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)  # the loss itself is in fp32
@@ -91,7 +91,7 @@ def test_in_half_precision_sums_are_exact_too(monkeypatch):
     for way, by_token in (("exact", False), ("by token", True), ("every token", False)):
         monkeypatch.setattr(transformer, "pays", lambda *_, by_token=by_token: by_token)
         with torch.autocast("cpu", torch.bfloat16, enabled=way != "exact"):
-            loss = answer_loss(model, sample, ids).token.sum()
+            loss = token_losses(model, sample, ids).sum()
         found[way] = torch.autograd.grad(loss, model.blocks[0].attention.qkv.weight)[0]
     errors = {way: float((found[way] - found["exact"]).norm()) for way in ("by token", "every token")}
     assert errors["by token"] < 1.5 * errors["every token"]

@@ -29,9 +29,10 @@ from longreach.decoding import Generated, answers, generate
 from longreach.decoding.generate import _Writing
 from longreach.errors import BadInput
 from longreach.evaluation import judge, run_free
+from longreach.execution import ExecutionConfig
 from longreach.seeding import stream
 from longreach.tasks import PAD
-from longreach.training import Hooks, TrainingStream, build_optimizer, train
+from longreach.training import Hooks, Step, TrainingStream, build_optimizer, train
 
 PAIRS = [(encoding, ScaledSoftmaxConfig()) for encoding in ENCODINGS] + [(RopeConfig(), other) for other in ATTENTIONS]
 JOBS = [
@@ -100,7 +101,8 @@ def half_trained():
     data = TrainingStream(task, policy, tuple(range(1, 9)), 32, 0, "cpu")
     nothing = lambda *args: None  # noqa: E731
     hooks = Hooks(nothing, lambda step: 0.0, nothing, nothing, lambda: False)
-    train(model, build_optimizer(config.optimizer, model), data, config, hooks)
+    step = Step(model, build_optimizer(config.optimizer, model), data, config)
+    train(step, config, ExecutionConfig(), [hooks])
     return task, policy, model.eval()
 
 

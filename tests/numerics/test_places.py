@@ -5,6 +5,7 @@ import torch
 from helpers import draw
 from hypothesis import given
 from hypothesis import strategies as st
+from losses import token_losses
 
 from longreach.api import (
     AlibiConfig,
@@ -18,7 +19,7 @@ from longreach.api import (
     build_model,
 )
 from longreach.model import at_places
-from longreach.objective import answer_loss, select, token_targets
+from longreach.objectives import select, token_targets
 
 CONFIGS = {
     "parallel": TransformerConfig(layers=2, width=16, heads=2),
@@ -44,7 +45,7 @@ def test_places_and_their_loss(name):
     torch.testing.assert_close(some, at_places(everywhere, at), rtol=1e-10, atol=1e-12)
     scores = model.all_logits(sample.tokens[:, :-1], ids[:, :, :-1]).log_softmax(-1)
     right = scores.gather(2, sample.tokens[:, 1:, None])[..., 0].masked_fill(~token_targets(sample), 0)
-    torch.testing.assert_close(answer_loss(model, sample, ids).token, -right.sum(1), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(token_losses(model, sample, ids), -right.sum(1), rtol=1e-10, atol=1e-12)
     assert bool(valid.any())
 
 

@@ -9,15 +9,16 @@ from catalogue import label
 from helpers import TINY, draw
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from losses import losses
 
 from longreach.api import (
     Addition,
     AlibiConfig,
     FireConfig,
     GraphWalk,
+    IdLoss,
     LearnedConfig,
     LearnedRopeConfig,
-    ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
     PointerChasing,
@@ -39,10 +40,11 @@ from longreach.decoding import generate
 from longreach.errors import BadInput
 from longreach.evaluation import judge, run_free
 from longreach.evaluation.exact_match import NEAR_TIE
+from longreach.execution import ExecutionConfig
 from longreach.model import IdChoice, Past
-from longreach.objective import answer_loss, id_choices, id_targets, token_targets
+from longreach.objectives import id_choices, id_targets, token_targets
 from longreach.positions.encodings import NoEncoding
-from longreach.training import Hooks, TrainingStream, build_optimizer, train
+from longreach.training import Hooks, Step, TrainingStream, build_optimizer, train
 
 HEADS = [
     TableConfig(),
@@ -125,7 +127,7 @@ def test_the_loss_is_that_of_one_step_at_a_time(task, head):
     model = _model(task, head)
     sample = draw(task, [6, 9])
     ids = POLICY.training_ids(task, sample, stream(0, "ids", torch.arange(2)))
-    losses = answer_loss(model, sample, ids)
+    found = losses(model, sample, ids)
     token = position = 0.0
     for row in range(2):
         for at in range(int(sample.prompt_tokens[row]), int(sample.num_tokens[row])):
@@ -156,8 +158,8 @@ def test_the_loss_is_that_of_one_step_at_a_time(task, head):
             )
             for level, choice in enumerate(choices):
                 position -= choice.log_probability(ids[row : row + 1, level, at : at + 1])[0, 0]
-    torch.testing.assert_close(losses.token.sum(), token)
-    torch.testing.assert_close(losses.position.sum(), position)
+    torch.testing.assert_close(found["tokens"].sum(), token)
+    torch.testing.assert_close(found["predicted_ids"].sum(), position)
 
 
 @pytest.mark.parametrize("head", [PointerConfig(), PointerConfig(normalise=False), PointerConfig(kind_first=True)])
@@ -166,8 +168,7 @@ def test_gradients_are_finite_and_probabilities_add_up(head):
     model = _model(task, head)
     sample = draw(task, [6, 9])
     ids = POLICY.training_ids(task, sample, stream(0, "ids", torch.arange(2)))
-    losses = answer_loss(model, sample, ids)
-    (losses.token + losses.position).sum().backward()
+    sum(losses(model, sample, ids).values()).sum().backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.position_head.parameters())
     hidden = model(sample.tokens[:, :-1], ids[:, :, :-1])
     at = torch.arange(hidden.shape[1]).expand(hidden.shape[:2])
@@ -208,7 +209,7 @@ def test_ids_are_wanted_for_all_answer_tokens_that_are_read():
     assert everywhere.sum() == sample.num_tokens[0] - 2
 
 
-def _trained(task, head, steps=60, objective=None, policy=POLICY, encoding=None):
+def _trained(task, head, steps=60, objectives=(), policy=POLICY, encoding=None):
     config = replace(TINY, width=64, position_head=head, encoding=encoding or RopeConfig(spectrum="random"))
     model = build_model(config, len(task.vocabulary), 0, policy.level_sizes(task), policy.max_id)
     config = TrainConfig(
@@ -216,14 +217,15 @@ def _trained(task, head, steps=60, objective=None, policy=POLICY, encoding=None)
         steps=steps,
         batch_size=32,
         optimizer=OptimizerConfig(lr=4e-3, warmup=20),
-        objective=objective or ObjectiveConfig(),
+        objectives=objectives,
     )
     data = TrainingStream(task, policy, tuple(range(2, 9)), 32, 0, "cpu")
     seen = []
     hooks = Hooks(
         lambda step, values: seen.append(values), lambda step: 0.0, lambda *a: None, lambda *a: None, lambda: False
     )
-    train(model, build_optimizer(config.optimizer, model), data, config, hooks)
+    step = Step(model, build_optimizer(config.optimizer, model), data, config)
+    train(step, config, ExecutionConfig(), [hooks])
     return model.eval(), seen
 
 
@@ -268,24 +270,24 @@ def test_feeding_predicted_ids_changes_what_is_read_and_not_what_is_asked():
     sample = draw(task, [6, 9])
     draws = stream(0, "ids", torch.arange(2))
     ids = POLICY.training_ids(task, sample, draws)
-    feeding = ObjectiveConfig(feed_predicted=1.0, feed_from=0.5)
+    feeding = IdLoss(feed_predicted=1.0, feed_from=0.5)
     assert feeding.feeding(0.5) == 0.0
     assert feeding.feeding(0.75) == 0.5
-    plain = answer_loss(model, sample, ids)
-    before = answer_loss(model, sample, ids, feeding, draws, progress=0.2)
-    after = answer_loss(model, sample, ids, feeding, draws, progress=1.0)
-    assert torch.equal(plain.token, before.token)
-    assert not torch.equal(plain.token, after.token)
+    plain = losses(model, sample, ids)["tokens"]
+    before = losses(model, sample, ids, feeding, draws=draws, progress=0.2)["tokens"]
+    after = losses(model, sample, ids, feeding, draws=draws, progress=1.0)["tokens"]
+    assert torch.equal(plain, before)
+    assert not torch.equal(plain, after)
     # a model that predicts every ID is fed the true ones
     model, _ = _trained(task, PointerConfig(), steps=150)
     assert judge(model, sample, POLICY.evaluation_ids(task, sample)).exact_with_ids.all()
     plain_ids = POLICY.evaluation_ids(task, sample)
-    fed = answer_loss(model, sample, plain_ids, feeding, draws, progress=1.0)
-    assert torch.equal(fed.token, answer_loss(model, sample, plain_ids).token)
+    fed = losses(model, sample, plain_ids, feeding, draws=draws, progress=1.0)["tokens"]
+    assert torch.equal(fed, losses(model, sample, plain_ids)["tokens"])
 
 
 def test_training_with_fed_ids_learns_and_logs_both_losses():
-    _, seen = _trained(ParityScratchpad(), PointerConfig(), 100, ObjectiveConfig(feed_predicted=0.5, feed_from=0.2))
+    _, seen = _trained(ParityScratchpad(), PointerConfig(), 100, [IdLoss(feed_predicted=0.5, feed_from=0.2)])
     assert seen[-1]["id_loss"] < seen[0]["id_loss"]
     assert seen[-1]["loss"] < seen[0]["loss"]
 

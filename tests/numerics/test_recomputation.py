@@ -4,11 +4,12 @@ import pytest
 import torch
 from catalogue import ATTENTIONS, ENCODINGS, label
 from helpers import draw
+from losses import token_losses
 
-from longreach import objective
 from longreach.api import AlibiConfig, Copy, Sequential, TransformerConfig, build_model
 from longreach.attention import base
 from longreach.engine.stacking import stack_models
+from longreach.objectives import base as objectives
 
 TASK = Copy()
 SAMPLE = draw(TASK, [7, 3, 6, 7])
@@ -21,7 +22,7 @@ def _model(**parts):
 
 
 def _loss_and_gradients(model):
-    losses = objective.answer_loss(model, SAMPLE, IDS).token
+    losses = token_losses(model, SAMPLE, IDS)
     assert losses.dtype == torch.float64  # float32 anywhere would let the order of sums show
     loss = losses.sum()
     gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
@@ -32,7 +33,7 @@ def _kept(model):
     """Numbers that a forward pass keeps for the backward pass."""
     found = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: found.append(x.numel()) or x, lambda x: x):
-        objective.answer_loss(model, SAMPLE, IDS)
+        token_losses(model, SAMPLE, IDS)
     return sum(found)
 
 
@@ -82,7 +83,7 @@ def test_scores_of_tokens_in_parts(monkeypatch):
     for model in (_model(), _model(copy_head=True)):
         whole = _loss_and_gradients(model)
         with monkeypatch.context() as less:
-            less.setattr(objective, "_LOGITS", len(TASK.vocabulary) * 4 * 2)
+            less.setattr(objectives, "_LOGITS", len(TASK.vocabulary) * 4 * 2)
             parts = _loss_and_gradients(model)
         for found, wanted in zip(parts, whole, strict=True):
             torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)

@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import TINY, draw, execute_in
+from losses import losses
 
 from longreach.api import (
     Addition,
+    DependencyLoss,
     EvalConfig,
     ExecutionConfig,
     IndexHints,
     Lengths,
-    ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
     Planted,
@@ -33,7 +34,8 @@ from longreach.api import (
 from longreach.decoding import generate
 from longreach.errors import BadInput
 from longreach.evaluation.look_inside import Truth, look_inside
-from longreach.objective import answer_loss, token_targets
+from longreach.execution import ExecutionConfig
+from longreach.objectives import token_targets
 from longreach.runs import check
 
 GRU = RecurrentConfig(layers=2, width=32)
@@ -104,18 +106,15 @@ def test_the_loss_of_a_dependency_head_is_the_cross_entropy_to_what_is_needed():
     sample = draw(ASSIGNMENT, [6, 9])
     ids = Sequential().evaluation_ids(ASSIGNMENT, sample)
     needs = ASSIGNMENT.depends_on(sample)
-    losses = answer_loss(model, sample, ids, depends_on=needs)
+    found = losses(model, sample, ids, task=ASSIGNMENT)
     hidden = model(sample.tokens, ids)
     keys = model.dependency_head.remember(hidden, model.embed(sample.tokens))
     expected = 0.0
     for row, at in token_targets(sample).nonzero().tolist():
         log_weights = model.dependency_head(hidden[row, at][None, None], torch.tensor([[at + 1]]), keys[row][None])
         expected -= log_weights[0, 0][needs[row, at + 1]].mean()
-    torch.testing.assert_close(losses.dependency.sum(), expected)
-    plain = answer_loss(build_model(TINY, len(ASSIGNMENT.vocabulary), 5), sample, ids)
-    assert not plain.dependency.any()
-    with pytest.raises(ValueError, match="needs the task's depends_on"):
-        answer_loss(model, sample, ids)
+    torch.testing.assert_close(found["dependencies"].sum(), expected)
+    assert losses(build_model(TINY, len(ASSIGNMENT.vocabulary), 5), sample, ids).keys() == {"tokens"}
 
 
 CONFIG = RunConfig(
@@ -137,19 +136,19 @@ def test_a_run_with_it_trains_tests_and_logs(tmp_path, model):
 
 
 def test_the_weight_of_the_dependency_loss_counts(tmp_path):
-    def losses(weight):
-        train = replace(CONFIG.train, objective=ObjectiveConfig(dependency_weight=weight))
+    def logged(weight):
+        train = replace(CONFIG.train, objectives=[DependencyLoss(weight=weight)])
         folder = execute_in(tmp_path / str(len(list(tmp_path.iterdir()))), replace(CONFIG, model=POINTING, train=train))
         return [(line["loss"], line["grad_norm"]) for line in folder.metrics() if "loss" in line]
 
-    assert losses(1.0) == losses(1.0) != losses(5.0)
+    assert logged(1.0) == logged(1.0) != logged(5.0)
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
         ({"model": GRU, "ids": Pose(max_id=90)}, "reads no position IDs"),
-        ({"train": replace(CONFIG.train, objective=ObjectiveConfig(dependency_weight=2.0))}, "needs model.dependency_"),
+        ({"train": replace(CONFIG.train, objectives=[DependencyLoss()])}, "dependencies needs model.dependency_head"),
         ({"task": IndexHints(of=ParityScratchpad(), num_hints=3)}, "needs 7 hints, num_hints is 3"),
     ],
     ids=str,

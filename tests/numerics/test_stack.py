@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from losses import losses
 
 from longreach.api import (
     AlibiConfig,
     AsEntmaxConfig,
     Coupled,
-    ExecutionConfig,
+    IdLoss,
     LearnedConfig,
     LlamaConfig,
-    ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
     PointerConfig,
@@ -30,13 +30,13 @@ from longreach.api import (
     build_model,
 )
 from longreach.config.registry import entries
+from longreach.engine.stacked_training import MultiSeedStream, StackedStep, StackedStream, clip_each
 from longreach.engine.stacking import member_state, stack_models
 from longreach.errors import BadInput
-from longreach.objective import answer_loss
+from longreach.execution import ExecutionConfig
 from longreach.positions.ids import Sequential
-from longreach.training import Hooks, StackedStream, TrainingStream, build_optimizer, train
-from longreach.training.optimizer import clip_each
-from longreach.training.step import Stepper
+from longreach.training import Hooks, Step, build_optimizer, train
+from longreach.training.optimizer import clip_gradients
 
 SEEDS = (3, 1, 4)
 PARITY = ParityScratchpad()
@@ -95,7 +95,14 @@ def built(task, policy, config, seed):
 
 
 def batches(task, policy, seeds, size=6, prime=None):
-    return TrainingStream(task, policy, (3, 4, 5, 6), size, seeds[0], "cpu", prime, tuple(seeds[1:]))
+    return MultiSeedStream(task, policy, (3, 4, 5, 6), size, seeds[0], "cpu", prime, tuple(seeds[1:]))
+
+
+def new_step(model, data, config, accumulate=1, shares=None):
+    optimizer = build_optimizer(config.optimizer, model)
+    if data.models == 1:
+        return Step(model, optimizer, data, config, accumulate)
+    return StackedStep(model, optimizer, data, config, accumulate, shares)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -106,9 +113,7 @@ def test_losses_and_gradients_are_those_of_each_model(name):
     together = batches(task, policy, SEEDS).batch(2)
 
     def total(model, batch):
-        needs = task.depends_on(batch.sample) if config.dependency_head else None
-        losses = answer_loss(model, batch.sample, batch.ids, depends_on=needs)
-        return (losses.token + losses.position + losses.dependency).sum()
+        return torch.stack([*losses(model, batch.sample, batch.ids, task=task).values()]).sum()
 
     total(stacked, together).backward()
     gradients = {name: parameter.grad for name, parameter in stacked.named_parameters()}
@@ -155,7 +160,7 @@ def test_each_model_follows_its_own_loss_curve(accumulate):
         lengths=Span(3, 6),
         steps=12,
         batch_size=6,
-        objective=ObjectiveConfig(id_weight=0.5, feed_predicted=0.3),
+        objectives=[IdLoss(weight=0.5, feed_predicted=0.3)],
         optimizer=OptimizerConfig(lr=3e-3, warmup=2, clip=0.5),
     )
 
@@ -172,14 +177,8 @@ def test_each_model_follows_its_own_loss_curve(accumulate):
             for log in logs
         ]
         model = models[0] if len(models) == 1 else stack_models(models)
-        train(
-            model,
-            build_optimizer(settings.optimizer, model),
-            batches(task, policy, seeds, 6, prime),
-            settings,
-            hooks,
-            execution=ExecutionConfig(accumulate=accumulate, log_every=1),
-        )
+        step = new_step(model, batches(task, policy, seeds, 6, prime), settings, accumulate)
+        train(step, settings, ExecutionConfig(log_every=1), hooks)
         return logs, model
 
     together, stacked = curves([built(task, policy, config, seed) for seed in SEEDS], SEEDS)
@@ -209,8 +208,8 @@ def test_a_model_that_blows_up_leaves_the_others_alone():
     with torch.no_grad():
         models[1].blocks[0].attention.qkv.weight.fill_(torch.inf)
     stacked = stack_models(models)
-    optimizer, data = build_optimizer(settings.optimizer, stacked), batches(task, policy, SEEDS)
-    assert train(stacked, optimizer, data, settings, hooks, execution=ExecutionConfig(log_every=1))
+    step = new_step(stacked, batches(task, policy, SEEDS), settings)
+    assert train(step, settings, ExecutionConfig(log_every=1), hooks)
     assert [number for number, _ in told] == [1]
     assert "became nan at step 1" in told[0][1]
     assert [len(log) for log in logs] == [5, 0, 5]
@@ -227,8 +226,7 @@ def test_gradients_are_clipped_model_by_model():
             mine.grad = parameter.grad[number].clone()
     norms = clip_each(parameters, 5.0, 2)
     for number in range(2):
-        norm = clip_each(alone[number], 5.0, 1)
-        torch.testing.assert_close(norms[number : number + 1], norm)
+        torch.testing.assert_close(norms[number], clip_gradients(alone[number], 5.0))
         for mine, parameter in zip(alone[number], parameters, strict=True):
             torch.testing.assert_close(parameter.grad[number], mine.grad)
     assert float(norms[0]) < 5 < float(norms[1])
@@ -239,17 +237,14 @@ def test_models_with_other_rates_ids_and_data_train_as_if_alone():
     config = TransformerConfig(layers=2, width=16, heads=2, dependency_head=True)
     task, other = SparseParity(k=Span(1, 3)), SparseParity(k=Span(2, 2))
     streams = (
-        TrainingStream(task, Sequential(), (6, 8, 12), 4, 3, "cpu", more_seeds=(1,)),
-        TrainingStream(other, Pose(max_id=40), (12,), 4, 4, "cpu"),
+        MultiSeedStream(task, Sequential(), (6, 8, 12), 4, 3, "cpu", more_seeds=(1,)),
+        MultiSeedStream(other, Pose(max_id=40), (12,), 4, 4, "cpu"),
     )
     rates, settings = (1e-2, 1e-3, 4e-3), OptimizerConfig(lr=1e-2, warmup=2, weight_decay=0.5)
     members = [build_model(config, len(task.vocabulary), seed).double() for seed in SEEDS]
 
     def steps(model, data, optimizer_config, shares=None):
-        optimizer = build_optimizer(optimizer_config, model)
-        step = Stepper(
-            model, optimizer, data, optimizer_config, ObjectiveConfig(), 9, 1, bf16=False, record=False, shares=shares
-        )
+        step = new_step(model, data, TrainConfig(steps=9, optimizer=optimizer_config), shares=shares)
         return torch.stack([step(number)[:, 0] for number in range(5)], dim=1)
 
     together = stack_models(members)
@@ -263,7 +258,7 @@ def test_models_with_other_rates_ids_and_data_train_as_if_alone():
 
 
 def test_what_is_not_equally_wide_is_refused():
-    first = TrainingStream(PARITY, Sequential(), (4,), 4, 0, "cpu")
+    first = MultiSeedStream(PARITY, Sequential(), (4,), 4, 0, "cpu")
     for other in (replace(first, lengths=(5,)), replace(first, task=SparseParity()), replace(first, batch_size=8)):
         with pytest.raises(BadInput, match="cannot be trained as one"):
             StackedStream((first, other))

@@ -23,13 +23,15 @@ from longreach.api import (
     build_model,
 )
 from longreach.config import build, to_plain
+from longreach.engine.recorded_step import RecordedStep
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import make_card
+from longreach.execution import ExecutionConfig
+from longreach.objectives import token_targets
 from longreach.runs import check, runs_together
 from longreach.runs.training import check_compiler
-from longreach.training import Hooks, PrimeConfig, TrainingStream, build_optimizer, legal_lengths, loop, train
-from longreach.training.optimizer import clip_each, learning_rate
-from longreach.training.step import Stepper
+from longreach.training import Hooks, PrimeConfig, Step, TrainingStream, build_optimizer, legal_lengths, train
+from longreach.training.optimizer import clip_gradients, learning_rate
 
 
 def _hooks(**changes):
@@ -50,7 +52,8 @@ def _train(config, seed=0, hooks=None, model=None, **execution):
     losses = []
     hooks = hooks or _hooks(log=lambda step, values: losses.append(values["loss"]))
     execution = ExecutionConfig(**{"log_every": 1, **execution})
-    train(model, build_optimizer(config.optimizer, model), data, config, hooks, execution=execution)
+    step = Step(model, build_optimizer(config.optimizer, model), data, config, execution.accumulate)
+    train(step, config, execution, [hooks])
     return model, losses
 
 
@@ -88,6 +91,44 @@ def test_training_leaves_the_global_generator_alone():
     assert torch.equal(before, torch.random.get_rng_state())
 
 
+def test_a_step_is_a_few_calls_of_torch():
+    """The same bits as the step written out: forward, cross-entropy, backward, clipping, AdamW."""
+    task = ParityScratchpad()
+    config = replace(SHORT, optimizer=OptimizerConfig(lr=3e-3, warmup=2, clip=0.2))
+    data = TrainingStream(task, Sequential(), (2, 3, 5), 12, 0, "cpu")
+    model, plain = (build_model(TINY, len(task.vocabulary), 0) for _ in range(2))
+    step = Step(model, build_optimizer(config.optimizer, model), data, config)
+    assert step.values == ("loss", "grad_norm")
+    matrices = [module.weight for module in plain.modules() if isinstance(module, torch.nn.Linear)]
+    others = [weight for weight in plain.parameters() if not any(weight is matrix for matrix in matrices)]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+        betas=(0.9, 0.98),
+        eps=1e-8,
+        fused=True,
+    )
+    for number, rate in enumerate((1.5e-3, 3e-3, 3e-3)):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        batch = data.batch(number)
+        tokens, wanted = batch.sample.tokens, token_targets(batch.sample)
+        width = int(wanted.sum(1).max())
+        at = (~wanted).to(torch.uint8).argsort(dim=1, stable=True)[:, :width]
+        labels = tokens[:, 1:].masked_fill(~wanted, -100).gather(1, at)
+        optimizer.zero_grad()
+        states = plain(tokens[:, :-1], batch.ids[:, :, :-1], at=at)
+        logits = plain.head(states)
+        each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+        loss = each.view(labels.shape).sum(1).sum() / wanted.sum()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.2)
+        assert norm > 0.2
+        optimizer.step()
+        assert torch.equal(step(number), torch.stack([loss.detach(), norm])[None])
+        for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+
+
 @pytest.mark.parametrize(
     ("schedule", "middle", "last"), [("linear", 0.5, 0.0), ("cosine", 0.5, 0.0), ("constant", 1.0, 1.0)]
 )
@@ -116,8 +157,9 @@ def test_a_loss_that_is_not_finite_stops_before_anything_is_saved():
     model = build_model(TINY, len(task.vocabulary), 0)
     # a rate that overflows fp32 within a few steps
     config = replace(SHORT, steps=50, optimizer=OptimizerConfig(lr=1e30, warmup=10, clip=0.0))
+    hooks = _hooks(save=lambda step, score: saved.append(_finite(model)))
     with pytest.raises(RunFailed, match=r"became (nan|inf) at step \d+"):
-        _train(config, hooks=_hooks(save=lambda step, score: saved.append(_finite(model))), model=model, save_every=1)
+        _train(config, hooks=hooks, model=model, save_every=1)
     assert saved[0]
     assert all(saved)
 
@@ -127,28 +169,35 @@ def _finite(model):
 
 
 @pytest.mark.parametrize("start", [0, 4])
-def test_a_gpu_logs_the_loss_of_the_very_step(monkeypatch, start):
-    """There losses are read in passing: neither checkpoints in between nor where a run goes on may shift them."""
-    monkeypatch.setattr(loop, "Stepper", lambda *_, **__: lambda step: torch.tensor([[step + 1.0, 0.0, 0.0, 1.0]]))
-    task, config = ParityScratchpad(), replace(SHORT, steps=14)
-    model = build_model(TINY, len(task.vocabulary), 0)
-    data = TrainingStream(task, Sequential(), (3,), 4, 0, "cuda")
+def test_a_step_that_does_not_read_the_host_logs_its_own_loss(start):
+    """Its losses are read in passing: neither checkpoints in between nor where a run goes on may shift them."""
     logged = []
     hooks = _hooks(log=lambda step, values: logged.append((step, values["loss"])))
     execution = ExecutionConfig(log_every=5, save_every=3)
-    train(model, build_optimizer(config.optimizer, model), data, config, hooks, start_step=start, execution=execution)
+    train(_Counting(), replace(SHORT, steps=14), execution, [hooks], start_step=start)
     assert logged == [(5, 5.0), (10, 10.0), (14, 14.0)]
+
+
+class _Counting:
+    """Its loss is the number of steps done."""
+
+    model, values, reads_host = torch.nn.Identity(), ("loss", "grad_norm"), False
+
+    def __call__(self, number):
+        return torch.tensor([[number + 1.0, 1.0]])
+
+    def rates(self, number):
+        return [0.1]
+
+    def finite(self):
+        return [True]
 
 
 def test_asking_to_stop_saves_and_ends():
     saved = []
     asked = iter([False, False, True])
     hooks = _hooks(save=lambda step, score: saved.append(step), should_stop=lambda: next(asked))
-    task = ParityScratchpad()
-    model = build_model(TINY, len(task.vocabulary), 0)
-    data = TrainingStream(task, Sequential(), (1, 2), 4, 0, "cpu")
-    finished = train(model, build_optimizer(SHORT.optimizer, model), data, replace(SHORT, batch_size=4), hooks)
-    assert not finished
+    assert not train(_Counting(), SHORT, ExecutionConfig(), [hooks])
     assert saved == [3]
 
 
@@ -223,33 +272,29 @@ def test_the_first_loss_is_that_of_guessing():
 def test_a_recorded_step_finds_its_batch_ready():
     """What a GPU replays, done by hand: each step makes the batch of the next, also after a step was left out."""
     task = ParityScratchpad()
-    # so many samples that one is always as long as can be: on a GPU shapes stay the same anyway
     data = TrainingStream(task, Sequential(), (2, 3, 5), 40, 0, "cpu")
     losses = []
-    for recorded in (False, True):
+    for wrap in (lambda step: step, _ByHand):
         model = build_model(TINY, len(task.vocabulary), 0)
-        optimizer = build_optimizer(SHORT.optimizer, model)
-        step = Stepper(
-            model, optimizer, data, SHORT.optimizer, SHORT.objective, 20, accumulate=1, bf16=False, record=False
-        )
-        if recorded:
-            step.rate = torch.zeros(())
-            for group in optimizer.param_groups:
-                group["lr"] = step.rate
-            step.ready = step._ready(torch.tensor(7)).map(torch.clone)
-            step.graph = _ByHand(step)
+        config = replace(SHORT, steps=20)
+        step = wrap(Step(model, build_optimizer(config.optimizer, model), data, config))
         losses.append(torch.stack([step(number)[0, 0] for number in (0, 1, 2, 9, 10, 4)]))
     torch.testing.assert_close(losses[1], losses[0])
 
 
-class _ByHand:
-    def __init__(self, step):
-        self.step = step
+class _ByHand(RecordedStep):
+    """Computes on a CPU what a graph replays."""
 
-    def replay(self):
-        following = self.step._ready(self.step.number + 1)
-        self.step.result = self.step._follow(self.step._differentiate(self.step.ready))
-        self.step._prepare(following)
+    def record(self):
+        for group in self.step.optimizer.param_groups:
+            group["capturable"] = False  # a CPU knows no graphs
+
+        def replay():
+            following = self.step.prepare(self.number + 1)
+            self.result = self.step.update(self.step.differentiate(self.ready))
+            self.put(following)
+
+        return replay
 
 
 @pytest.mark.parametrize(
@@ -267,14 +312,15 @@ def test_how_many_runs_a_gpu_trains_as_one(changes, together):
     assert runs_together(config, "cpu") == 1
 
 
+@pytest.mark.parametrize("look", [True, False])
 @pytest.mark.parametrize("most", [0.1, 1e3, math.inf])
-def test_clipping_is_torchs(most):
+def test_clipping_is_torchs(most, look):
     weights = [[torch.nn.Parameter(torch.zeros(3, 2)), torch.nn.Parameter(torch.zeros(4))] for _ in range(2)]
     for one in weights:
         for parameter in one:
             parameter.grad = torch.arange(1.0, 1 + parameter.numel()).view(parameter.shape)
-    norm = clip_each(weights[0], most, 1)
-    assert torch.equal(norm[0], torch.nn.utils.clip_grad_norm_(weights[1], most))
+    norm = clip_gradients(weights[0], most, look)
+    assert torch.equal(norm, torch.nn.utils.clip_grad_norm_(weights[1], most))
     for found, wanted in zip(*weights, strict=True):
         torch.testing.assert_close(found.grad, wanted.grad)
 

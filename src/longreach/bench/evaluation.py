@@ -15,11 +15,9 @@ from longreach.engine.plan import choose
 from longreach.evaluation import cells, evaluate, run_free
 from longreach.execution import ExecutionConfig
 from longreach.model import Transformer
-from longreach.objective import ObjectiveConfig
 from longreach.positions.ids import Sequential
 from longreach.runs import load_recipe
-from longreach.training import OptimizerConfig, TrainingStream, build_optimizer
-from longreach.training.step import Stepper
+from longreach.training import OptimizerConfig, Step, TrainConfig, TrainingStream, build_optimizer
 
 _STEPS = 100
 _SHORT = 8
@@ -67,18 +65,10 @@ def time_evaluation(workload: Workload, device: str, against: str, effort: Effor
 def learned_to_repeat(workload: Workload, device: str) -> Transformer:
     """A model that says the letter it has just read, with confidence and at any length."""
     task = Scribble(prompt_tokens=_SHORT, repeats=True)
-    model, config = new_model(workload, task, device), OptimizerConfig(lr=3e-3, warmup=_STEPS // 10)
-    step = Stepper(
-        model.train(),
-        build_optimizer(config, model),
-        TrainingStream(task, Sequential(), (_SHORT,), batch_size=32, seed=0, device=device),
-        config,
-        ObjectiveConfig(),
-        steps=_STEPS,
-        accumulate=1,
-        bf16=False,
-        record=False,
-    )
+    model = new_model(workload, task, device)
+    config = TrainConfig(steps=_STEPS, optimizer=OptimizerConfig(lr=3e-3, warmup=_STEPS // 10))
+    data = TrainingStream(task, Sequential(), (_SHORT,), batch_size=32, seed=0, device=device)
+    step = Step(model.train(), build_optimizer(config.optimizer, model), data, config)
     for number in range(_STEPS):
         step(number)
     return model.eval()

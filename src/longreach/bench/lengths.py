@@ -20,8 +20,10 @@ from longreach.bench.machine import (
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model, our_step, training_data
 from longreach.bench.workload import Workload
+from longreach.engine.plan import choose
 from longreach.errors import lacks_memory
 from longreach.evaluation import judge_in_one_pass
+from longreach.execution import ExecutionConfig
 
 EVALUATION, TRAINING = "evaluation", "training"
 
@@ -131,13 +133,14 @@ def make_side(name: str, workload: Workload, task_name: str, device: str) -> tup
     batch = data.batch(0)
     model = new_model(workload, data.task, device)
     inputs = batch.sample.tokens[:, :-1]
+    execution = ExecutionConfig(graph=False, recompute=workload.recompute)
     call: Callable[[], object]
     if name == EVALUATION:
         # in fp32: half precision would settle nothing of what an untrained model says
-        call = partial(judge_in_one_pass, model.eval(), batch.sample, batch.ids)
+        call = partial(judge_in_one_pass, choose(model, execution, device).test_model(model), batch.sample, batch.ids)
     elif name == TRAINING:
         # not recorded: then the memory is that of a step, and long steps gain little from it
-        call = our_step(model, data, compiled=False, record=False)
+        call = our_step(model, data, execution)
     elif name == f"hf {EVALUATION}":
         call = rivals.reading(model, inputs)
     else:

@@ -1,7 +1,5 @@
 """Many models of one shape as one computation, beside one of them alone."""
 
-from dataclasses import replace
-
 from longreach.bench import rivals
 from longreach.bench.comparison import Comparison
 from longreach.bench.flops import training_flops
@@ -9,7 +7,9 @@ from longreach.bench.machine import Peak, on_gpu, wait_for
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model, our_step, training_data
 from longreach.bench.workload import Workload
+from longreach.engine.stacked_training import MultiSeedStream
 from longreach.engine.stacking import stack_models
+from longreach.execution import ExecutionConfig
 
 
 def time_stack(
@@ -25,19 +25,19 @@ def time_stack(
     """Training `models` seeds at once; every other side trains one model, and tokens are those of all models."""
     forms = rivals.choose_rivals(against, rivals.TRAINING, device)
     one = training_data(workload, task_name, device)
-    every = replace(one, more_seeds=tuple(range(1, models)))
+    every = MultiSeedStream.of(one, range(1, models))
     batch = one.batch(0).sample
     read = batch.tokens.shape[1] - 1
     tokens = workload.batch * read
     members = [new_model(workload, one.task, device, seed) for seed in range(models)]
-    alone = members[0]
+    alone, execution = members[0], ExecutionConfig(compile=compiled, recompute=workload.recompute)
     sides = [
         Side(
             f"longreach, {models} stacked",
-            our_step(stack_models(members), every, compiled, record=True),
+            our_step(stack_models(members), every, execution),
             models * tokens,
         ),
-        Side("longreach, one", our_step(alone, one, compiled, record=True), tokens),
+        Side("longreach, one", our_step(alone, one, execution), tokens),
     ]
     for form in forms:
         step = rivals.training_step(form, alone, batch.tokens[:, :-1], bf16=on_gpu(device))

@@ -17,13 +17,14 @@ from longreach.bench.tasks import length_of
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.workload import Workload
 from longreach.config import build_part
+from longreach.engine.plan import choose
+from longreach.engine.stacked_training import MultiSeedStream, StackedStep
 from longreach.errors import BadInput
+from longreach.execution import ExecutionConfig
 from longreach.model import Model, Transformer, build_model
-from longreach.objective import ObjectiveConfig
 from longreach.positions.ids import Sequential
 from longreach.tasks import Task
-from longreach.training import OptimizerConfig, TrainingStream, build_optimizer
-from longreach.training.step import Stepper
+from longreach.training import Step, TrainConfig, TrainingStream, build_optimizer
 
 _STEPS = 1_000_000
 """Of the run that a measured step is taken from: the schedule never ends."""
@@ -41,7 +42,8 @@ def time_training(
     model = new_model(workload, data.task, device)
     # ours comes first: nothing else may use the device while it records its step
     ours = "longreach compiled" if compiled else "longreach"
-    sides = [Side(ours, our_step(model, data, compiled, record=True), tokens)]
+    execution = ExecutionConfig(compile=compiled, recompute=workload.recompute)
+    sides = [Side(ours, our_step(model, data, execution), tokens)]
     for form in forms:
         step = rivals.training_step(form, model, batch.tokens[:, :-1], bf16=on_gpu(device))
         sides.append(Side(rivals.TRAINING[form], step, tokens))
@@ -70,23 +72,19 @@ def training_data(workload: Workload, task_name: str, device: str) -> TrainingSt
 def new_model(workload: Workload, task: Task, device: str, seed: int = 0) -> Transformer:
     model = build_model(workload.model, len(task.vocabulary), seed, device=device)
     assert isinstance(model, Transformer)
-    model.recompute = workload.recompute
     return model
 
 
-def our_step(model: Model, data: TrainingStream, compiled: bool, record: bool) -> Callable[[], Tensor]:
-    """Each call takes the next step of a run; `record` replays it as a CUDA graph on a GPU."""
-    model.train()
-    stepper = Stepper(
-        model.compiled() if compiled else model,
-        build_optimizer(OptimizerConfig(), model),
-        data,
-        OptimizerConfig(),
-        ObjectiveConfig(),
-        steps=_STEPS,
-        accumulate=1,
-        bf16=on_gpu(data.device),
-        record=record,
-    )
+def our_step(model: Model, data: TrainingStream, execution: ExecutionConfig) -> Callable[[], Tensor]:
+    """Return a function that takes the next step of a run."""
+    gpu = on_gpu(data.device)
+    config = TrainConfig(steps=_STEPS, precision="bf16" if gpu else "fp32")
+    plan, optimizer = choose(model, execution, data.device, config.precision), build_optimizer(config.optimizer, model)
+    fast = plan.training_model(model.train())
+    if isinstance(data, MultiSeedStream):
+        step: Step = StackedStep(fast, optimizer, data, config)
+    else:
+        step = Step(fast, optimizer, data, config)
+    take_step = plan.training_step(step)
     numbers = itertools.count()
-    return lambda: stepper(next(numbers))
+    return lambda: take_step(next(numbers))

@@ -17,6 +17,8 @@ from longreach.cli.flags import recipe_changes, short_flags
 from longreach.cli.progress import watch
 from longreach.config import field_help
 from longreach.config.registry import nearest
+from longreach.engine.parallel import check_parallel
+from longreach.engine.plan import Parallel
 from longreach.engine.ranks import Ranks, join_ranks
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import EvalConfig
@@ -41,10 +43,8 @@ from longreach.runs import (
 from longreach.system.interrupts import deferred
 from longreach.training import (
     OptimizerConfig,
-    Parallel,
     TrainConfig,
     ask_for_repeatable_products,
-    check_parallel,
     list_checkpoints,
 )
 

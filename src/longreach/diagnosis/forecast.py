@@ -13,7 +13,7 @@ from longreach.diagnosis.growth import extend
 from longreach.diagnosis.models import losses
 from longreach.evaluation import judge
 from longreach.model import Model
-from longreach.objective import token_targets
+from longreach.objectives import token_targets
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task

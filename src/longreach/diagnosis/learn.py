@@ -4,10 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from longreach.diagnosis.recorded import Recorded
+from longreach.execution import ExecutionConfig
 from longreach.model import Model, TransformerConfig, build_model
 from longreach.positions.encodings import RopeConfig
 from longreach.positions.ids import Sequential
-from longreach.training import Hooks, OptimizerConfig, TrainConfig, TrainingStream, build_optimizer, train
+from longreach.training import Hooks, OptimizerConfig, Step, TrainConfig, TrainingStream, build_optimizer, train
 
 IDS = Sequential()
 """The learner counts tokens: the file's own IDs, if any, are judged and not used."""
@@ -26,5 +27,6 @@ def learn(rows: Recorded, lengths: Sequence[int], steps: int, seed: int, progres
         progress=lambda done, loss: progress(done, f"loss {loss:.3g}"),
         should_stop=lambda: False,
     )
-    train(model, build_optimizer(config.optimizer, model), data, config, hooks)
+    step = Step(model, build_optimizer(config.optimizer, model), data, config)
+    train(step, config, ExecutionConfig(), [hooks])
     return model

@@ -7,7 +7,7 @@ from torch import Tensor
 from longreach.diagnosis.needs import Needs, join
 from longreach.diagnosis.probe import CHANGE, influence
 from longreach.model import Model, at_places
-from longreach.objective import id_choices, id_targets, select, token_targets
+from longreach.objectives import id_choices, id_targets, select, token_targets
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task

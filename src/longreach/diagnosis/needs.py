@@ -12,7 +12,7 @@ from torch import Tensor
 
 from longreach.diagnosis.estimates import Estimate, over_samples
 from longreach.errors import BadInput
-from longreach.objective import token_targets
+from longreach.objectives import token_targets
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task
 

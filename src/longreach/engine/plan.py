@@ -24,6 +24,7 @@ from longreach.engine.judging import WORTH_RECORDING, FastJudge
 from longreach.engine.kernels import HAS_TRITON, PRECISIONS
 from longreach.engine.layers import AdaSplash, FastAttention, FastTransformer, FlexBias
 from longreach.engine.recorded_decoding import write_recorded
+from longreach.engine.recorded_step import RecordedStep
 from longreach.engine.stacking import STACKED, stacked_class
 from longreach.engine.twins import Swap, make_twin
 from longreach.errors import BadInput
@@ -31,6 +32,10 @@ from longreach.evaluation import Judge, plain_judge
 from longreach.execution import ExecutionConfig
 from longreach.model import Model, Transformer
 from longreach.model.block import Block, FeedForward, SelfAttention
+from longreach.training.step import AnyStep, Step
+
+Parallel = Literal["ddp", "fsdp"]
+"""How several processes train one model."""
 
 PARTS = {
     "first_layer_by_token": "the first layer is computed once for each entry of the vocabulary",
@@ -58,7 +63,11 @@ _SHARE = 16
 
 
 def choose(
-    model: Model, execution: ExecutionConfig, device: str | torch.device, precision: Literal["fp32", "bf16"] = "fp32"
+    model: Model,
+    execution: ExecutionConfig,
+    device: str | torch.device,
+    precision: Literal["fp32", "bf16"] = "fp32",
+    parallel: Parallel | None = None,
 ) -> "Plan":
     """Decide which parts of the engine compute a model that is trained in this precision."""
     for name in execution.without:
@@ -68,6 +77,8 @@ def choose(
     reasons = {name: getattr(facts, f"not_{name}")() for name in PARTS}
     if execution.engine == "plain":
         reasons = {name: reason or "execution.engine is plain" for name, reason in reasons.items()}
+    for name, reason in reasons.items():
+        reasons[name] = reason or _not_parallel(name, parallel)
     for name in execution.without:
         reasons[name] = reasons[name] or "execution.without names it"
     return Plan(
@@ -78,6 +89,15 @@ def choose(
         unused={name: reason for name, reason in reasons.items() if reason},
         reads_states=facts.reads_states,
     )
+
+
+def _not_parallel(name: str, parallel: Parallel | None) -> str:
+    """Return why several processes cannot use a part."""
+    if parallel is not None and name in ("recorded_steps", "optimizer_kernels", "second_stream"):
+        return "a step of several processes cannot be recorded"
+    if parallel == "fsdp" and name not in ("recomputed_layers", "large_chunks"):
+        return "fsdp splits the weights"
+    return ""
 
 
 def describe_plan(plan: dict[str, Any]) -> str:
@@ -124,6 +144,13 @@ class Plan:
         if "compiled_layers" in self.used:
             twin = _compiled(twin)
         return twin
+
+    def training_step(self, step: Step) -> AnyStep:
+        """Return a step that computes the same: on a GPU it does not wait for the host, and it may be recorded."""
+        step.reads_host = self.engine == "plain" or torch.device(self.device).type == "cpu"
+        if "recorded_steps" not in self.used:
+            return step
+        return RecordedStep(step, "optimizer_kernels" in self.used, "second_stream" in self.used)
 
     def test_model(self, model: Model) -> Model:
         """Return the model that computes in fp32 without gradients."""

@@ -13,9 +13,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from longreach.engine.parallel import WholeLoss
 from longreach.engine.ranks import Ranks
 from longreach.model import Transformer
-from longreach.training.loss import WholeLoss
 
 
 def shard_model(model: Transformer, ranks: Ranks, device: str) -> WholeLoss:

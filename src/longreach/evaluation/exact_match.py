@@ -16,7 +16,7 @@ from torch import Tensor
 
 from longreach.decoding import Writing, generate, write_answers
 from longreach.model import RESERVED, Model, Past, at_places
-from longreach.objective import id_choices, id_targets, select, token_targets
+from longreach.objectives import id_choices, id_targets, select, token_targets
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import Draws
 from longreach.tasks import Sample, Task

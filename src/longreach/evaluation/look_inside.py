@@ -16,7 +16,7 @@ from longreach.decoding import answers, generate
 from longreach.errors import BadInput
 from longreach.model import RESERVED, IdChoice, Model, Past
 from longreach.model.position_heads.pointer import Pointer
-from longreach.objective import id_choices
+from longreach.objectives import id_choices
 from longreach.positions.encodings import Bias
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import Draws

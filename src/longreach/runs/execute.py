@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from longreach.config import Plain, to_plain
+from longreach.engine.plan import Parallel
 from longreach.engine.ranks import ALONE, Ranks, processes
 from longreach.errors import BadInput, RunFailed
 from longreach.runs.check import check
@@ -26,7 +27,7 @@ from longreach.runs.scoring import score_run
 from longreach.runs.tracking import Trackers, check_trackers
 from longreach.runs.training import train_runs
 from longreach.system.files import remove_leftovers
-from longreach.training import Parallel, deterministic_kernels
+from longreach.training import deterministic_kernels
 
 _TRAINING_WITH_LESS = "a greater execution.accumulate, execution.recompute and a smaller --stack need less"
 _TESTING_WITH_LESS = "a smaller execution.batch_tokens (--batch-tokens) with --resume needs less"

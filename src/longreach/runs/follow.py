@@ -1,13 +1,15 @@
-"""What the ranks after the first do in a run: compute their share of every step, and write nothing."""
+"""The work of the ranks after the first: compute their rows of every step, and write nothing."""
 
 from collections.abc import Callable
 
+from longreach.engine.parallel import DistributedStep, Shared
+from longreach.engine.plan import Parallel
 from longreach.engine.ranks import Ranks
 from longreach.errors import RunFailed
 from longreach.runs.folder import RunFolder
 from longreach.runs.parts import new_model, training_data
 from longreach.runs.recipe import RunConfig
-from longreach.training import Hooks, Parallel, Shared, build_optimizer, list_checkpoints, load_checkpoint, train
+from longreach.training import Hooks, build_optimizer, list_checkpoints, load_checkpoint, train
 
 FINISHED = -1
 """What the first rank says instead of a step where nothing is left to do."""
@@ -48,9 +50,9 @@ def _train(
         if not seen:
             raise RunFailed(f"step {step} is not in {folder.checkpoints}: all processes need the same file system")
         load_checkpoint(seen[0], model, optimizer)
-    shared = Shared(parallel, ranks, device, config.train, model, optimizer)
-    shared.model.recompute = config.execution.recompute
-    data = training_data(config, config.train.batch_size, [seed], device)
+    shared = Shared(parallel, ranks, device, config.train, config.execution, model, optimizer)
+    data = training_data(config, seed, device)
+    take_step = shared.plan.training_step(DistributedStep(shared, data, config.train, config.execution.accumulate))
 
     def validate(done: int) -> float:
         shared.refresh_model(None)
@@ -69,14 +71,4 @@ def _train(
         progress=lambda done, loss: None,
         should_stop=lambda: ranks.any(should_stop()),
     )
-    return train(
-        shared.model,
-        shared.optimizer,
-        data,
-        config.train,
-        hooks,
-        start_step=step,
-        ranks=ranks,
-        loss=shared.loss,
-        execution=config.execution,
-    )
+    return train(take_step, config.train, config.execution, [hooks], step)

@@ -1,36 +1,26 @@
-"""How fast a run, or a stack of them, would train, by a few of its steps."""
+"""Measure how fast a run, or a stack of runs, trains."""
 
 import time
 from collections.abc import Sequence
 
 from longreach.engine.stacking import stack_models
-from longreach.runs.parts import common_training, new_model, stacked_data
+from longreach.runs.parts import common_training, new_model
 from longreach.runs.recipe import RunConfig
+from longreach.runs.training import make_step
 from longreach.training import build_optimizer
-from longreach.training.step import Stepper
 
 MEASURED_STEPS = 3
 
 
 def seconds_per_step(runs: Sequence[tuple[RunConfig, int]], device: str) -> float:
-    """Of runs, each with its seed, that are trained as one.  Measured after one step that does not count; eager, also
-    where they are to be compiled."""
-    how, shares = common_training([config for config, _ in runs])
-    execution = runs[0][0].execution
+    """Return the seconds per step of runs, each with its seed, that are trained as one.
+
+    One step is taken before those that are measured.  Layers are not compiled.
+    """
+    settings, _ = common_training([config for config, _ in runs])
     models = [new_model(config, seed, device) for config, seed in runs]
     model = (models[0] if len(models) == 1 else stack_models(models)).train()
-    take_step = Stepper(
-        model,
-        build_optimizer(how.optimizer, model),
-        stacked_data(runs, device),
-        how.optimizer,
-        how.objective,
-        how.steps,
-        execution.accumulate,
-        bf16=how.precision == "bf16",
-        record=execution.graph,
-        shares=shares,
-    )
+    _, take_step = make_step(runs, model, build_optimizer(settings.optimizer, model), device)
     take_step(0).tolist()  # reading the loss waits for the device
     start = time.perf_counter()
     for step in range(1, 1 + MEASURED_STEPS):

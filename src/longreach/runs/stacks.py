@@ -32,7 +32,7 @@ def cut_into_stacks(runs: Iterable[tuple[RunConfig, Sequence[T]]], most: Callabl
 def _stack_key(config: RunConfig) -> str | None:
     """Runs with the same key can be trained as one: all must be alike but their seeds, their learning rates, and, as
     long as shapes agree, their data and IDs.  None if a part of the model knows nothing of stacks."""
-    model, data = new_model(config, seed=0, device="cpu"), training_data(config, 2, [0], "cpu")
+    model, data = new_model(config, seed=0, device="cpu"), training_data(config, 0, "cpu", 2)
     try:
         check_stackable(model)
     except BadInput:

@@ -1,23 +1,27 @@
 """Training of runs, one or a stack of them, from wherever they were left."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from longreach.engine.parallel import DistributedStep, Shared
+from longreach.engine.plan import Parallel, Plan, choose, judges
 from longreach.engine.ranks import Ranks
+from longreach.engine.stacked_training import StackedStep, stack_state, take_member
 from longreach.engine.stacking import member_state, stack_models
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluation import judge, next_tokens
-from longreach.model import Model
+from longreach.evaluation import next_tokens
+from longreach.model import RESERVED, Model
 from longreach.runs.observer import Observer, Run, label, last_good
-from longreach.runs.parts import common_training, stacked_data
+from longreach.runs.parts import common_training, stacked_data, training_data
 from longreach.runs.recipe import RunConfig
 from longreach.seeding import stream
 from longreach.training import (
+    AnyStep,
     Checkpoint,
     Hooks,
-    Parallel,
-    Shared,
+    Step,
     build_optimizer,
     legal_lengths,
     load_checkpoint,
@@ -25,8 +29,6 @@ from longreach.training import (
     prune,
     remove_later,
     save_checkpoint,
-    stack_state,
-    take_member,
     train,
 )
 
@@ -41,7 +43,7 @@ def train_runs(
     ranks: Ranks,
     parallel: Parallel,
 ) -> bool:
-    settings, shares = common_training([run.config for run in runs])
+    settings, _ = common_training([run.config for run in runs])
     execution = runs[0].config.execution
     starts = _starts(runs, execution.save_every)
     steps = [_step(start) for start in starts]
@@ -65,19 +67,20 @@ def train_runs(
         return True
     model, optimizer, shared = runs[0].model, optimizers[0], None
     if ranks.count > 1:
-        shared = Shared(parallel, ranks, device, settings, model, optimizer)
+        shared = Shared(parallel, ranks, device, settings, execution, model, optimizer)
         model, optimizer = shared.model, shared.optimizer
     if len(runs) > 1:
         model = stack_models([run.model for run in runs])
         optimizer = build_optimizer(settings.optimizer, model)
         if step:
             stack_state(optimizer, optimizers)
-    model.recompute = execution.recompute
-    # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
     if execution.compile:
         check_compiler(device, torch.__version__)
-    compiled = model.compiled() if execution.compile else None
-    data = stacked_data([(run.config, run.seed) for run in runs], device)
+    plan, take_step = make_step([(run.config, run.seed) for run in runs], model, optimizer, device, shared)
+    observer.say(str(plan))
+    for run in runs:
+        run.folder.save_plan("training", plan.to_plain())
+        run.journal.note("plan", message=str(plan))
     report = observer.phase(f"train {_labels(runs)}", settings.steps)
     report(step, "")
 
@@ -138,8 +141,29 @@ def train_runs(
         )
 
     every = [hooks(number) for number in range(len(runs))]
-    loss = None if shared is None else shared.loss
-    return train(model, optimizer, data, settings, every, step, compiled, shares, ranks, loss, execution)
+    return train(take_step, settings, execution, every, step)
+
+
+def make_step(
+    runs: Sequence[tuple[RunConfig, int]],
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    device: str,
+    shared: Shared | None = None,
+) -> tuple[Plan, AnyStep]:
+    """Return the training step of runs, each with its seed, that are trained as one, and the plan that computes it."""
+    settings, shares = common_training([config for config, _ in runs])
+    (config, seed), parts = runs[0], runs[0][0].execution.accumulate
+    if shared is not None:
+        step: Step = DistributedStep(shared, training_data(config, seed, device), settings, parts)
+        return shared.plan, shared.plan.training_step(step)
+    plan = choose(model, config.execution, device, settings.precision)
+    fast = plan.training_model(model)
+    if len(runs) > 1:
+        step = StackedStep(fast, optimizer, stacked_data(runs, device), settings, parts, shares)
+    else:
+        step = Step(fast, optimizer, training_data(config, seed, device), settings, parts)
+    return plan, plan.training_step(step)
 
 
 def check_compiler(device: str, version: str) -> None:
@@ -191,12 +215,14 @@ def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
     longest = int(lengths.max())
     if config.task.open_ended:
         tokens = config.task.held_out("valid").sample(length, draws.child("task"), longest).tokens
-        predict = next_tokens(model, config.task, config.ids, seed=seed)
+        fast = choose(model, config.execution, device).test_model(model)
+        predict = next_tokens(fast, config.task, config.ids, seed=seed)
         size = max(1, config.execution.batch_tokens // longest)
         starts = range(0, len(tokens), size)
         return -float(torch.cat([predict(tokens[first : first + size], longest - 1)[0] for first in starts]).mean())
     sample = config.task.sample(length, draws.child("task"), longest)
-    judged = judge(model, sample, config.ids.evaluation_ids(config.task, sample, draws.child("ids")))
+    ids = config.ids.evaluation_ids(config.task, sample, draws.child("ids"))
+    judged = judges(config.execution, device)(model, 1)(sample, ids, RESERVED)
     return float(judged.exact_with_ids.float().mean())
 
 

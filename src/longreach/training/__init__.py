@@ -1,8 +1,5 @@
 """Training."""
 
-from longreach.engine.parallel import Parallel, Shared, check_parallel
-from longreach.engine.stacked_optimizer import stack_state, take_member
-from longreach.engine.stacked_stream import StackedStream
 from longreach.training.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -16,21 +13,20 @@ from longreach.training.config import TrainConfig
 from longreach.training.deterministic import ask_for_repeatable_products, deterministic_kernels
 from longreach.training.loop import Hooks, train
 from longreach.training.optimizer import OptimizerConfig, build_optimizer
+from longreach.training.step import AnyStep, Step
 from longreach.training.stream import PrimeConfig, TrainingStream, legal_lengths
 
 __all__ = [
+    "AnyStep",
     "Checkpoint",
     "Hooks",
     "OptimizerConfig",
-    "Parallel",
     "PrimeConfig",
-    "Shared",
-    "StackedStream",
+    "Step",
     "TrainConfig",
     "TrainingStream",
     "ask_for_repeatable_products",
     "build_optimizer",
-    "check_parallel",
     "deterministic_kernels",
     "legal_lengths",
     "list_checkpoints",
@@ -39,7 +35,5 @@ __all__ = [
     "prune",
     "remove_later",
     "save_checkpoint",
-    "stack_state",
-    "take_member",
     "train",
 ]

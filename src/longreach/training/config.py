@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from longreach.config import Settings, Span
-from longreach.objective import ObjectiveConfig
+from longreach.objectives import Objective
 from longreach.training.optimizer import OptimizerConfig
 from longreach.training.stream import LONGEST, PrimeConfig
 
@@ -25,8 +25,8 @@ class TrainConfig(Settings):
     """bf16 computes matrix products in bf16 under autocast; weights stay fp32."""
     validate_every: int = 500
     """Steps between measurements at training lengths."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
-    """The losses."""
+    objectives: list[Objective] = field(default_factory=list)
+    """Terms of the loss besides the default ones, or with settings of their own: names, mappings, import paths."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """AdamW and its schedule."""
 

@@ -13,7 +13,7 @@ _REPEATABLE = (":4096:8", ":16:8")
 
 
 def ask_for_repeatable_products(device: str) -> None:
-    """cuBLAS reads its variable once, when CUDA starts: this must come before."""
+    """Set the variable that cuBLAS reads once, when CUDA starts; raise BadInput if CUDA has started."""
     if device == "cpu" or os.environ.get(_VARIABLE) in _REPEATABLE:
         return
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -23,8 +23,10 @@ def ask_for_repeatable_products(device: str) -> None:
 
 @contextmanager
 def deterministic_kernels(wanted: bool, device: str) -> Iterator[None]:
-    """Where a GPU is to compute exactly the same twice.  What it has no such kernel for is refused in one line; on a
-    CPU every kernel is one."""
+    """Let a GPU use only kernels that repeat exactly; raise BadInput for an operation that has none.
+
+    On a CPU every kernel repeats exactly.
+    """
     if not wanted or torch.device(device).type != "cuda":
         yield
         return

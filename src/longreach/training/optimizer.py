@@ -1,6 +1,7 @@
 """AdamW with weight decay on matrices only, and learning rates as a function of the step."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,6 +43,7 @@ class OptimizerConfig(Settings):
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.AdamW:
+    """Return AdamW over all parameters; only matrices decay."""
     matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
@@ -55,36 +57,20 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Ad
     return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
 
 
-def clip_each(parameters: list[nn.Parameter], most: float, models: int) -> Float[Tensor, "{models}"]:
-    """Scale the gradients of each of the stacked models down to a norm of at most `most`; the norms before."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if models == 1:
-        total: Tensor = torch.nn.utils.get_total_norm(gradients)
-        # where every rank has a part of the weights
-        norm: Tensor = total.full_tensor() if hasattr(total, "full_tensor") else total
-        # on a CPU looking costs nothing, and multiplying all gradients by 1 does; a GPU would have to be waited for
-        if norm.is_cuda or not norm <= most:
-            torch.nn.utils.clip_grads_with_norm_(parameters, most, total)
-        return norm[None]
-    # side by side first: a norm of its own for each of many small weights takes a GPU far longer
-    norms: Tensor = torch.cat([gradient.reshape(models, -1) for gradient in gradients], dim=1).norm(dim=1)
-    scale = (most / (norms + 1e-6)).clamp(max=1)
-    for gradient in gradients:
-        gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
-    return norms
+def clip_gradients(parameters: Iterable[nn.Parameter], most: float, look: bool = True) -> Float[Tensor, ""]:
+    """Scale gradients down to a norm of at most `most`, and return the norm before.
 
-
-def take_shares(parameters: list[nn.Parameter], before: list[Tensor], shares: Float[Tensor, "models"]) -> None:
-    """Let each of the stacked models go only its share of a step: what AdamW adds is proportional to the rate, so that
-    half the rate is half the way."""
-    with torch.no_grad():
-        for parameter, old in zip(parameters, before, strict=True):
-            share = shares.to(parameter.dtype).view(-1, *[1] * (parameter.dim() - 1))
-            parameter.copy_(old.lerp(parameter, share))
+    With `look` the norm is read on the host, and gradients within the limit are left alone instead of multiplied by 1.
+    """
+    parameters = list(parameters)
+    norm: Tensor = nn.utils.get_total_norm([one.grad for one in parameters if one.grad is not None])
+    if not look or not norm <= most:
+        nn.utils.clip_grads_with_norm_(parameters, most, norm)
+    return norm
 
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
-    """The rate of step 0, 1, ..., steps-1.  The first step of a warm-up is not zero: no step is wasted."""
+    """Return the rate of step 0, 1, ..., steps-1.  The first step of a warm-up has a rate above zero."""
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
     done = (step - config.warmup) / max(1, steps - config.warmup)

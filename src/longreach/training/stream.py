@@ -1,8 +1,8 @@
 """Training data: step s of a run is a function of the seed and s, so a resumed run needs no data state."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -11,28 +11,13 @@ from torch import Tensor
 from longreach.config import Settings
 from longreach.config.spans import Span
 from longreach.errors import BadInput
+from longreach.objectives import Batch
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import Draws, stream
-from longreach.tasks import Sample, Task
+from longreach.tasks import Task
 
 LONGEST = 1 << 20
 """The largest training length.  The lengths that a task has are found by trying each."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    sample: Sample
-    ids: Int[Tensor, "b g t"]
-    draws: Draws
-    """For whatever else training draws."""
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """Apply a function to every tensor."""
-        return Batch(self.sample.map(change), change(self.ids), Draws(change(self.draws.key)))
-
-    def tensors(self) -> list[Tensor]:
-        """In the order in which `map` goes through them."""
-        return [*self.sample.tensors(), self.ids, self.draws.key]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +40,22 @@ class PrimeConfig(Settings):
             raise ValueError(f"train.prime.lengths must be at most {LONGEST}, got {self.lengths}")
 
 
+@runtime_checkable
+class BatchStream(Protocol):
+    """What a training step reads its batches from."""
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def most_answer_tokens(self) -> int: ...
+
+    def batch(self, step: int | Tensor) -> Batch: ...
+
+
 @dataclass(frozen=True)
 class TrainingStream:
-    """Batches of mixed lengths, each length of the range that the task has being equally likely.
-
-    With several seeds a batch holds one of `batch_size` for each, one behind the other: what each of them would have
-    alone.
-    """
+    """Batches of mixed lengths.  Each length of the range that the task has is equally likely."""
 
     task: Task
     policy: IdPolicy
@@ -70,12 +64,6 @@ class TrainingStream:
     seed: int
     device: str
     prime: PrimeConfig | None = None
-    more_seeds: tuple[int, ...] = ()
-    """Of models that are trained beside the first."""
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return (self.seed, *self.more_seeds)
 
     @cached_property
     def longest(self) -> int:
@@ -86,25 +74,21 @@ class TrainingStream:
 
     @property
     def width(self) -> int:
-        """Tokens of a row."""
+        """The number of tokens in a row."""
         return self.task.max_tokens(self.longest)
 
     @property
     def most_answer_tokens(self) -> int:
+        """The most answer tokens that a row can have."""
         return self.task.max_answer(self.longest)
-
-    def depends_on(self, sample: Sample) -> Bool[Tensor, "b t t"]:
-        """Which tokens each answer token of a batch depends on."""
-        return self.task.depends_on(sample)
 
     @cached_property
     def _lengths(self) -> Int[Tensor, "n"]:
         return torch.tensor(self.lengths, device=self.device)
 
     def batch(self, step: int | Tensor) -> Batch:
-        """`step` may lie on the device: then nothing here needs the host."""
-        numbers = step * self.batch_size + torch.arange(self.batch_size, device=self.device)
-        draws = stream(self._seeds, "train", numbers.repeat(len(self.seeds)))
+        """Return the batch of a step.  If `step` is a tensor on the device, nothing is read on the host."""
+        draws = self.draws("train", self.sample_numbers(step))
         choice = draws.below("length", len(self.lengths), 1)[:, 0]
         length = self._lengths[choice]
         task_draws = draws.child("task")
@@ -112,12 +96,15 @@ class TrainingStream:
             long = draws.uniform("prime", 1)[:, 0] < self.prime.share
             length, task_draws = self._primed(self.prime, draws, long, length, task_draws)
         sample = self.task.sample(length, task_draws, self.longest)
-        return Batch(sample, self.policy.training_ids(self.task, sample, draws.child("ids")), draws)
+        return Batch(sample, self.policy.training_ids(self.task, sample, draws.child("ids")), draws, self.task)
 
-    @cached_property
-    def _seeds(self) -> Int[Tensor, "b"]:
-        """Of every row."""
-        return torch.tensor(self.seeds, device=self.device).repeat_interleave(self.batch_size)
+    def sample_numbers(self, step: int | Tensor) -> Int[Tensor, "b"]:
+        """Return the numbers of the samples of a step; no two steps share a number."""
+        return step * self.batch_size + torch.arange(self.batch_size, device=self.device)
+
+    def draws(self, name: str, numbers: Int[Tensor, "b"]) -> Draws:
+        """Return the random stream `name` of numbered samples."""
+        return stream(self.seed, name, numbers)
 
     @cached_property
     def _long_lengths(self) -> Int[Tensor, "n"]:
@@ -127,17 +114,15 @@ class TrainingStream:
     def _primed(
         self, prime: PrimeConfig, draws: Draws, long: Bool[Tensor, "b"], length: Int[Tensor, "b"], task_draws: Draws
     ) -> tuple[Int[Tensor, "b"], Draws]:
-        """Lengths and randomness of a batch, some of whose samples are long ones."""
-        known = (
-            draws if prime.samples == 0 else stream(self._seeds, "prime", draws.below("known", prime.samples, 1)[:, 0])
-        )
+        """Return lengths and randomness of a batch, some of whose samples are long ones."""
+        known = draws if prime.samples == 0 else self.draws("prime", draws.below("known", prime.samples, 1)[:, 0])
         theirs = self._long_lengths[known.below("prime length", len(self._long_lengths), 1)[:, 0]]
         key = torch.where(long, known.child("prime").key, task_draws.key)
         return torch.where(long, theirs, length), Draws(key)
 
 
 def legal_lengths(task: Task, span: Span) -> tuple[int, ...]:
-    """The lengths of a range that the task has (sparse parity: the even ones)."""
+    """Return the lengths of a range that the task has (sparse parity: the even ones)."""
     legal, refusal = [], None
     for length in range(span.low, span.high + 1):
         try:

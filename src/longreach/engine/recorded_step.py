@@ -1,0 +1,134 @@
+"""A training step recorded as a CUDA graph and replayed.
+
+A GPU finishes the kernels of a small model before Python has launched the next.  So the whole step is recorded,
+sampling included.  The number of the step and the learning rate change from step to step and lie in two tensors.
+While a step computes, the batch of the next is drawn on a second stream: many small kernels fill what the large ones
+leave idle.  Results differ from those of the step itself by rounding only.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from longreach.engine.recording import fixed, put
+from longreach.engine.second_stream import SecondStream, Watch, beside_backward
+from longreach.engine.stacked_training import StackedStep
+from longreach.training.step import Ready, Step
+
+if TYPE_CHECKING:
+    from longreach.engine.update import Update
+
+_WARM_UP = 3
+"""Steps before recording, in which libraries choose kernels and allocate memory that they keep."""
+
+
+class RecordedStep:
+    """Records a step when it is made, and replays it when it is called."""
+
+    reads_host = False
+
+    def __init__(self, step: Step, kernels: bool = True, second_stream: bool = True) -> None:
+        """`kernels` take the place of clipping and AdamW; the second stream computes gradients of weights."""
+        self.kernels, self.second_stream = kernels, second_stream
+        self.step, self.model, self.values = step, step.model, step.values
+        step.reads_host = False  # a graph has fixed shapes and never waits for the host
+        self.update: Update | None = None
+        """Kernels that replace clipping and the optimizer."""
+        self.way: Watch | SecondStream | None = None
+        """How gradients of weights are computed."""
+        self.prepared: int | None = None
+        """The step whose batch lies in `ready`."""
+        self.number = torch.zeros((), dtype=torch.long, device=step.device)
+        self.rate = torch.zeros((), device=step.device)
+        self.result = torch.zeros(step.models, len(step.values), device=step.device)
+        for group in step.optimizer.param_groups:
+            group["lr"], group["capturable"] = self.rate, True
+        self.ready = step.prepare(self.number).map(fixed)
+        self.replay = self.record()
+
+    def __call__(self, number: int) -> Float[Tensor, "models values"]:
+        """Take the step, and return its `values`."""
+        self.number.fill_(number)
+        if number != self.prepared:
+            self.put(self.step.prepare(self.number))
+        self.prepared = number + 1
+        self.rate.fill_(self.step.learning_rate(number))
+        self.replay()
+        return self.result.clone()
+
+    def rates(self, number: int) -> list[float]:
+        """Return the learning rate of each model."""
+        return self.step.rates(number)
+
+    def finite(self) -> list[bool]:
+        """Return whether all weights of each model are finite."""
+        return self.step.finite()
+
+    def record(self) -> Callable[[], None]:
+        """Run a few steps, undo them, record one, and return the function that replays it."""
+        step, state = self.step, self.step.optimizer.state
+        fresh = not state
+        before = [parameter.detach().clone() for parameter in self.model.parameters()]
+        moments = [tensor.clone() for values in state.values() for tensor in values.values()]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP):
+                self.way = watch = Watch()
+                step.update(self._differentiate(step.prepare(self.number)))
+            self.update = self._find_update()
+            if self.update is not None:
+                self.update()
+            alone = self.second_stream and watch.finds_nobody_waiting(self.model.parameters())
+            self.way = SecondStream() if alone else None
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.no_grad():
+            for parameter, value in zip(self.model.parameters(), before, strict=True):
+                parameter.copy_(value)
+            kept = [tensor for values in state.values() for tensor in values.values()]
+            for index, tensor in enumerate(kept):
+                tensor.zero_() if fresh else tensor.copy_(moments[index])
+        step.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            main = torch.cuda.current_stream()
+            number = self.number + 1
+            begun = main.record_event()
+            means = self._differentiate(self.ready)  # kernels are launched in the order in which they are recorded
+            side.wait_event(begun)
+            with torch.cuda.stream(side):
+                following = step.prepare(number).map(lambda tensor: tensor.contiguous())
+                side.wait_stream(main)  # the gradient is computed: the batch may be overwritten
+                self.put(following)
+            self.result = self._update(means)
+            main.wait_stream(side)
+        if self.update is not None:
+            self.update.find_gradients()
+        return graph.replay
+
+    def put(self, ready: Ready) -> None:
+        """Write a batch where the recorded step reads it."""
+        put(ready.tensors(), self.ready.tensors())
+
+    def _differentiate(self, ready: Ready) -> Float[Tensor, "terms models"]:
+        if self.way is None:
+            return self.step.differentiate(ready)
+        with beside_backward(self.way):
+            return self.step.differentiate(ready)
+
+    def _update(self, means: Float[Tensor, "terms models"]) -> Float[Tensor, "models values"]:
+        return self.step.update(means) if self.update is None else torch.cat([means, self.update()[None]]).T
+
+    def _find_update(self) -> "Update | None":
+        if not self.kernels:
+            return None
+        from longreach.engine.update import Update, fits
+
+        step = self.step
+        shares = step.shares if isinstance(step, StackedStep) else None
+        if shares is None:
+            shares = torch.ones(step.models, device=step.device)
+        return Update(step.optimizer, step.max_norm, self.rate, shares) if fits(step.optimizer) else None

@@ -1,0 +1,26 @@
+"""Objectives: what training minimises, as a sum of weighted terms."""
+
+from longreach.objectives.base import ForwardPass, Objective, Term, TokenLoss, resolve_objectives, terms
+from longreach.objectives.batch import Batch, Places, id_targets, select, token_places, token_targets
+from longreach.objectives.dependencies import DependencyLoss
+from longreach.objectives.predicted_ids import IdLoss, id_choices
+from longreach.objectives.upgrade import upgrade_objective
+
+__all__ = [
+    "Batch",
+    "DependencyLoss",
+    "ForwardPass",
+    "IdLoss",
+    "Objective",
+    "Places",
+    "Term",
+    "TokenLoss",
+    "id_choices",
+    "id_targets",
+    "resolve_objectives",
+    "select",
+    "terms",
+    "token_places",
+    "token_targets",
+    "upgrade_objective",
+]

@@ -1,0 +1,184 @@
+"""Objectives: the terms of the training loss, chosen in `train.objectives`, and the forward pass that they share."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from longreach.attention import exact_dtype
+from longreach.attention.recomputation import recomputed
+from longreach.config import Nonnegative, Settings
+from longreach.config.registry import entries, kind, name_of, register
+from longreach.errors import BadInput
+from longreach.model import Model, Past, at_places
+from longreach.objectives.batch import Batch, Places, token_places, token_targets
+
+_LOGITS = 1 << 28
+"""The most logits that are held at once."""
+_LOGGED = ("lr", "grad_norm", "samples_per_second")
+"""Names that the training loop logs besides the losses."""
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """One forward pass over a batch, which all objectives share."""
+
+    model: Model
+    batch: Batch
+    ids: Int[Tensor, "b g t"]
+    """The IDs that the model read: the batch's, unless an objective feeds others."""
+    places: Places
+    """The places of the answer tokens that must be predicted."""
+    states: Float[Tensor, "b a w"]
+    """The final states at these places."""
+    hidden: Float[Tensor, "b s w"] | None
+    """The final states of all tokens, where a head of the model looks back at them."""
+    past: Past | None
+    """The memory of the heads that look back."""
+    most: int | None
+    """The bound on answer tokens that `select` takes; None counts them."""
+
+    @classmethod
+    def run(
+        cls,
+        model: Model,
+        batch: Batch,
+        ids: Int[Tensor, "b g t"],
+        places: Places | None = None,
+        most: int | None = None,
+    ) -> "ForwardPass":
+        """Compute the states; `places` are those of `token_places`, where the caller has them already."""
+        places = token_places(batch.sample, most) if places is None else places
+        read, read_ids = batch.sample.tokens[:, :-1], ids[:, :, :-1]
+        if not model.looks_back:
+            return cls(model, batch, ids, places, model(read, read_ids, at=places.at), None, None, most)
+        hidden = model(read, read_ids)
+        past = model.past(hidden, read)
+        return cls(model, batch, ids, places, at_places(hidden, places.at), hidden, past, most)
+
+    def sum_over_logits(
+        self, compute: Callable[[Float[Tensor, "b a v"], Int[Tensor, "b a"]], Float[Tensor, "b a"]]
+    ) -> Float[Tensor, "b"]:
+        """Return the sum of `compute(logits, labels)` over the places of each row.
+
+        The function must return 0 where the label is negative, which is padding.  If there are too many logits to hold,
+        it gets a part of the places at a time, and the backward pass computes each part again.
+        """
+        at, _, labels = self.places
+        size = max(1, _LOGITS // (len(at) * self.model.embed.weight.shape[-2]))
+        if size >= at.shape[1]:
+            return compute(self._all_logits, labels).sum(1)
+
+        def sum_of(part: slice) -> Float[Tensor, "b"]:
+            return compute(self._logits(part), labels[:, part]).sum(1)
+
+        total = torch.zeros(len(at), device=at.device)
+        for start in range(0, at.shape[1], size):
+            total = total + recomputed(sum_of, slice(start, start + size))
+        return total
+
+    @cached_property
+    def _all_logits(self) -> Float[Tensor, "b a v"]:
+        return self._logits(slice(None))
+
+    def _logits(self, part: slice) -> Float[Tensor, "b _ v"]:
+        logits = self.model.logits(self.states[:, part], self.places.at[:, part] + 1, self.past)
+        return logits.to(exact_dtype(logits))
+
+
+@kind("objective")
+@dataclass(frozen=True, kw_only=True)
+class Objective(Settings):
+    """Base of all objectives.  A subclass must give `losses`."""
+
+    weight: Nonnegative = 1.0
+    """Factor of this term in the training loss."""
+
+    logged_as: ClassVar[str] = ""
+    """The name of the mean loss among the metrics; the class's own name if empty."""
+
+    @property
+    def metric(self) -> str:
+        return self.logged_as or type(self).__name__
+
+    @classmethod
+    def is_default(cls, model: Model) -> bool:
+        """Return whether a model trains with this objective though no recipe lists it."""
+        return False
+
+    def check(self, model: Model, batch: Batch) -> None:
+        """Raise BadInput if the objective cannot be used with this model and training batches like this one."""
+
+    def feed(self, model: Model, batch: Batch, progress: "float | Float[Tensor, '']") -> Int[Tensor, "b g t"]:
+        """Return the IDs that the forward pass reads; `progress` is the share of training that is done."""
+        return batch.ids
+
+    def counts(self, batch: Batch) -> Int[Tensor, "b"]:
+        """Return how many terms the loss of each row sums; the loss of a batch is divided by their sum."""
+        return token_targets(batch.sample).sum(1)
+
+    def losses(self, model: Model, forward: ForwardPass) -> Float[Tensor, "b"]:
+        """Return the sum over each row."""
+        raise BadInput(f"objective {name_of(type(self))} does not say how to compute its losses")
+
+
+@register("objective", "tokens")
+@dataclass(frozen=True, kw_only=True)
+class TokenLoss(Objective):
+    """Cross-entropy on answer tokens.  Given tokens and padding have no loss.  Every model trains with it."""
+
+    logged_as = "loss"
+
+    @classmethod
+    def is_default(cls, model: Model) -> bool:
+        return True
+
+    def losses(self, model: Model, forward: ForwardPass) -> Float[Tensor, "b"]:
+        return forward.sum_over_logits(_cross_entropy)
+
+
+def _cross_entropy(logits: Float[Tensor, "b a v"], labels: Int[Tensor, "b a"]) -> Float[Tensor, "b a"]:
+    each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    return each.view(labels.shape)
+
+
+class Term(NamedTuple):
+    weight: float
+    losses: Float[Tensor, "b"]
+    """Sums over rows, not yet divided by the counts."""
+
+
+def terms(
+    objectives: Sequence[Objective],
+    model: Model,
+    batch: Batch,
+    places: Places | None = None,
+    progress: "float | Float[Tensor, '']" = 0.0,
+    most: int | None = None,
+) -> dict[str, Term]:
+    """Return the term of each objective by its name, from one forward pass; `places` and `most` as `ForwardPass`."""
+    ids = batch.ids
+    for objective in objectives:
+        ids = objective.feed(model, replace(batch, ids=ids), progress)
+    forward = ForwardPass.run(model, batch, ids, places, most)
+    return {name_of(type(one)): Term(one.weight, one.losses(model, forward)) for one in objectives}
+
+
+def resolve_objectives(listed: Sequence[Objective], model: Model) -> tuple[Objective, ...]:
+    """Return the objectives of a run: those that a recipe lists, and the default ones of its model.
+
+    The default ones come first, and `TokenLoss` before all others.
+    """
+    metrics = set(_LOGGED)
+    for objective in listed:
+        if objective.metric in metrics:
+            name = name_of(type(objective))
+            raise BadInput(f"train.objectives: {name} is listed twice, or another value is called {objective.metric}")
+        metrics.add(objective.metric)
+    registered = {cls: cls() for cls in entries("objective").values() if cls.is_default(model)}  # type: ignore[attr-defined]
+    chosen: dict[type, Objective] = {**registered, **{type(objective): objective for objective in listed}}
+    return tuple(chosen.values())
