@@ -19,11 +19,10 @@ from longreach.config import field_help
 from longreach.config.registry import nearest
 from longreach.engine.ranks import Ranks, join_ranks
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluation import EvalConfig
-from longreach.execution import ExecutionConfig
 from longreach.model import TransformerConfig
 from longreach.reports import THRESHOLDS, load_results, tables, write_report
 from longreach.runs import (
+    SECTIONS,
     Recipe,
     RunConfig,
     RunFolder,
@@ -40,9 +39,7 @@ from longreach.runs import (
 )
 from longreach.system.interrupts import deferred
 from longreach.training import (
-    OptimizerConfig,
     Parallel,
-    TrainConfig,
     ask_for_repeatable_products,
     check_parallel,
     list_checkpoints,
@@ -280,14 +277,7 @@ def _settings_help() -> str:
         "  --seeds N            number of seeds        --first_seed N   the first of them",
         "  --task.FIELD, --ids.FIELD, --model.encoding.FIELD, --model.attention.FIELD: see `longreach list KIND`",
     ]
-    sections = (
-        ("model", TransformerConfig),
-        ("train", TrainConfig),
-        ("train.optimizer", OptimizerConfig),
-        ("evaluate", EvalConfig),
-        ("execution", ExecutionConfig),
-    )
-    for prefix, cls in sections:
+    for prefix, cls in {"model": TransformerConfig, **SECTIONS}.items():
         lines += [
             f"  --{prefix}.{field.name} {field.type}  [{field.default}]  {field.help}"
             for field in field_help(cls)
