@@ -329,3 +329,10 @@ def test_the_help_of_run_lists_the_section(capsys):
     assert "--execution.batch_tokens int  [65536]" in told
     assert "--execution.stack int | auto  [auto]" in told
     assert "--train.graph" not in told
+
+
+def test_the_sections_of_a_recipe_are_listed(capsys):
+    assert main(["list", "section", "--json"]) == 0
+    (sections,) = json.loads(capsys.readouterr().out).values()
+    assert [row["name"] for row in sections] == ["train", "train.optimizer", "evaluate", "execution"]
+    assert {field["name"] for field in sections[3]["settings"]} >= {*OLD["train"], "batch_tokens", "device", "stack"}

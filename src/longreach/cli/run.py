@@ -21,11 +21,10 @@ from longreach.engine.parallel import check_parallel
 from longreach.engine.plan import Parallel
 from longreach.engine.ranks import Ranks, join_ranks
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluation import EvalConfig
-from longreach.execution import ExecutionConfig
 from longreach.model import TransformerConfig
 from longreach.reports import THRESHOLDS, load_results, tables, write_report
 from longreach.runs import (
+    SECTIONS,
     Recipe,
     RunConfig,
     RunFolder,
@@ -42,8 +41,6 @@ from longreach.runs import (
 )
 from longreach.system.interrupts import deferred
 from longreach.training import (
-    OptimizerConfig,
-    TrainConfig,
     ask_for_repeatable_products,
     list_checkpoints,
 )
@@ -280,14 +277,7 @@ def _settings_help() -> str:
         "  --seeds N            number of seeds        --first_seed N   the first of them",
         "  --task.FIELD, --ids.FIELD, --model.encoding.FIELD, --model.attention.FIELD: see `longreach list KIND`",
     ]
-    sections = (
-        ("model", TransformerConfig),
-        ("train", TrainConfig),
-        ("train.optimizer", OptimizerConfig),
-        ("evaluate", EvalConfig),
-        ("execution", ExecutionConfig),
-    )
-    for prefix, cls in sections:
+    for prefix, cls in {"model": TransformerConfig, **SECTIONS}.items():
         lines += [
             f"  --{prefix}.{field.name} {field.type}  [{field.default}]  {field.help}"
             for field in field_help(cls)

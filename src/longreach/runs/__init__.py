@@ -8,6 +8,7 @@ from longreach.runs.observer import Observer
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
 from longreach.runs.parts import new_model, runs_together
 from longreach.runs.recipe import (
+    SECTIONS,
     Recipe,
     RunConfig,
     build_config,
@@ -26,6 +27,7 @@ __all__ = [
     "HOLDER",
     "LOCK",
     "MEASURED_STEPS",
+    "SECTIONS",
     "Observer",
     "Recipe",
     "RunConfig",

@@ -14,7 +14,7 @@ from longreach.execution import ExecutionConfig
 from longreach.model import ModelConfig, TransformerConfig
 from longreach.positions.ids import IdPolicy, Sequential
 from longreach.tasks import Task
-from longreach.training import TrainConfig
+from longreach.training import OptimizerConfig, TrainConfig
 from longreach.version import PACKAGE
 
 
@@ -39,6 +39,15 @@ class RunConfig(Settings):
         size, parts = self.train.batch_size, self.execution.accumulate
         if size % parts:
             raise ValueError(f"train.batch_size={size} does not split into {parts} parts (execution.accumulate)")
+
+
+SECTIONS = {
+    "train": TrainConfig,
+    "train.optimizer": OptimizerConfig,
+    "evaluate": EvalConfig,
+    "execution": ExecutionConfig,
+}
+"""Sections of a recipe whose class does not depend on a name, for help texts."""
 
 
 def build_config(settings: Mapping[str, Any]) -> RunConfig:
