@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from longreach.api import (
     Coupled,
     EvalConfig,
+    IdLoss,
     LearnedConfig,
     Lengths,
     LlamaConfig,
-    ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
     PointerConfig,
@@ -32,9 +32,11 @@ from longreach.api import (
 )
 from longreach.cli.main import main
 from longreach.config import dump_yaml, to_plain
+from longreach.engine.parallel import check_parallel
 from longreach.errors import BadInput
+from longreach.execution import ExecutionConfig
 from longreach.runs import Observer, RunFolder, load_model, new_model
-from longreach.training import check_parallel, list_checkpoints
+from longreach.training import list_checkpoints
 
 SCRIPT = Path(__file__).parents[1] / "together.py"
 SMALL = replace(TINY, width=16)
@@ -46,12 +48,11 @@ PLAIN = RunConfig(
         lengths=Span(1, 6),
         steps=8,
         batch_size=8,
-        log_every=1,
-        save_every=3,
         validate_every=4,
         optimizer=OptimizerConfig(warmup=3, lr=3e-3, clip=0.5),  # so that gradients are clipped
     ),
     evaluate=EvalConfig(lengths=Lengths((3, 6)), samples=20, free_samples=8),
+    execution=ExecutionConfig(log_every=1, save_every=3),
 )
 RICH = replace(
     PLAIN,
@@ -63,15 +64,14 @@ RICH = replace(
         tie_embeddings=True,
         loops=2,
     ),
-    train=replace(
-        PLAIN.train, accumulate=2, recompute=True, objective=ObjectiveConfig(feed_predicted=0.5, feed_from=0.1)
-    ),
+    train=replace(PLAIN.train, objectives=[IdLoss(feed_predicted=0.5, feed_from=0.1)]),
+    execution=replace(PLAIN.execution, accumulate=2, recompute=True),
 )
 HEADS = replace(  # single numbers among the weights, which cannot be split
     RICH,
     model=replace(SMALL, encoding=T5Config(), position_head=PointerConfig(), dependency_head=True, copy_head=True),
     # with a share of .5, two IDs are equally likely at some step, and rounding decides which is fed
-    train=replace(RICH.train, objective=replace(RICH.train.objective, feed_predicted=0.3)),
+    train=replace(RICH.train, objectives=[IdLoss(feed_predicted=0.3, feed_from=0.1)]),
 )
 LLAMA = replace(PLAIN, model=LlamaConfig(layers=2, width=16, heads=4, kv_heads=2))
 SPOILT = replace(PLAIN, train=replace(PLAIN.train, optimizer=OptimizerConfig(lr=1e30, warmup=4, clip=0.0)))
@@ -236,9 +236,13 @@ def test_the_command_line_runs_once_over_two_ranks(tmp_path):
     ("changes", "device", "complaint"),
     [
         ({"train": replace(PLAIN.train, batch_size=9)}, "cpu", "batch_size=9 does not split among 2 processes"),
-        ({"train": replace(PLAIN.train, batch_size=6, accumulate=2)}, "cpu", "among 2 processes of 2 parts"),
-        ({"train": replace(PLAIN.train, compile=True)}, "cpu", "train.compile goes with one process only"),
-        ({}, "cuda:0", "set train.graph to false"),
+        (
+            {"train": replace(PLAIN.train, batch_size=6), "execution": ExecutionConfig(accumulate=2)},
+            "cpu",
+            "among 2 processes of 2 parts",
+        ),
+        ({"execution": ExecutionConfig(compile=True)}, "cpu", "execution.compile goes with one process only"),
+        ({}, "cuda:0", "set execution.graph to false"),
         ({"model": RecurrentConfig(width=8)}, "cpu", "not of a recurrent model: use ddp"),
         ({"model": replace(SMALL, copy_head=True)}, "cpu", "cannot split copy_head.look_back.slope, which is a single"),
     ],
@@ -246,7 +250,7 @@ def test_the_command_line_runs_once_over_two_ranks(tmp_path):
 def test_what_several_ranks_cannot_do_is_refused(changes, device, complaint):
     config = replace(PLAIN, **changes)
     with pytest.raises(BadInput, match=complaint):
-        check_parallel("fsdp", 2, device, config.train, new_model(config, 0, "cpu"))
+        check_parallel("fsdp", 2, device, config.train, config.execution, new_model(config, 0, "cpu"))
 
 
 def test_processes_that_would_write_over_each_other_are_refused(tmp_path, monkeypatch):
