@@ -217,7 +217,7 @@ def _trained(task, head, steps=60, objectives=(), policy=POLICY, encoding=None):
         steps=steps,
         batch_size=32,
         optimizer=OptimizerConfig(lr=4e-3, warmup=20),
-        objectives=objectives,
+        objectives=list(objectives),
     )
     data = TrainingStream(task, policy, tuple(range(2, 9)), 32, 0, "cpu")
     seen = []

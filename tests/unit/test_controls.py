@@ -9,9 +9,9 @@ from helpers import TINY, draw, execute_in
 from longreach.api import (
     Coupled,
     EvalConfig,
+    IdLoss,
     LearnedRopeConfig,
     Lengths,
-    ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
     PointerConfig,
@@ -124,8 +124,8 @@ def test_the_card_says_who_supplies_the_ids(trained, tmp_path):
             "which ids sequential does not use",
         ),
         (
-            {"train": TrainConfig(lengths=Span(4, 8), objective=ObjectiveConfig(id_weight=2.0))},
-            "train.objective concerns",
+            {"train": TrainConfig(lengths=Span(4, 8), objectives=[IdLoss(weight=2.0)])},
+            "train.objectives: predicted_ids needs model.position_head: pointer or table",
         ),
         ({"evaluate": EvalConfig(prompt_ids_only=True)}, "prompt_ids_only concerns predicted IDs"),
         (
@@ -198,10 +198,10 @@ def test_a_sample_is_shuffled_alike_in_every_batch():
     assert torch.equal(policy.assign(TASK, sample.rows(1, 2))[0], whole[1])
 
 
-@pytest.mark.parametrize("setting", [{"id_weight": -1.0}, {"feed_predicted": 2.0}, {"feed_from": 0.2}], ids=str)
+@pytest.mark.parametrize("setting", [{"weight": -1.0}, {"feed_predicted": 2.0}, {"feed_from": 0.2}], ids=str)
 def test_impossible_objectives_are_refused(setting):
     with pytest.raises(ValueError, match=next(iter(setting))):
-        ObjectiveConfig(**setting)
+        IdLoss(**setting)
 
 
 def test_relabelled_tests_go_with_no_control():

@@ -17,8 +17,13 @@ from longreach.config import dump_yaml, to_plain
 from longreach.errors import BadInput, RunFailed
 from longreach.runs import Observer, RunFolder
 from longreach.system import files
-from longreach.training import ask_for_repeatable_products, deterministic_kernels, list_checkpoints, newest_intact
-from longreach.training.step import Stepper
+from longreach.training import (
+    Step,
+    ask_for_repeatable_products,
+    deterministic_kernels,
+    list_checkpoints,
+    newest_intact,
+)
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -122,7 +127,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, caps
 )
 def test_lack_of_memory_is_one_line_and_the_last_state_is_kept(tmp_path, monkeypatch, capsys, error):
     with monkeypatch.context() as patch:
-        patch.setattr(Stepper, "_differentiate", fails_at(8, Stepper._differentiate, error))
+        patch.setattr(Step, "differentiate", fails_at(8, Step.differentiate, error))
         code, folder = run(tmp_path)
     assert code == 1
     line = one_line(capsys)
@@ -194,7 +199,7 @@ def test_threads_that_no_machine_can_start_are_refused(tmp_path, capsys, threads
 
 
 def test_other_errors_are_not_disguised(tmp_path, monkeypatch):
-    monkeypatch.setattr(Stepper, "_differentiate", fails_at(3, Stepper._differentiate, RuntimeError("a bug")))
+    monkeypatch.setattr(Step, "differentiate", fails_at(3, Step.differentiate, RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         execute_in(tmp_path / "run", CONFIG)
 

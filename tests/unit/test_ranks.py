@@ -16,10 +16,10 @@ from longreach.api import (
     Coupled,
     EvalConfig,
     ExecutionConfig,
+    IdLoss,
     LearnedConfig,
     Lengths,
     LlamaConfig,
-    ObjectiveConfig,
     OptimizerConfig,
     ParityScratchpad,
     PointerConfig,
@@ -33,9 +33,11 @@ from longreach.api import (
 )
 from longreach.cli.main import main
 from longreach.config import dump_yaml, to_plain
+from longreach.engine.parallel import check_parallel
 from longreach.errors import BadInput
+from longreach.execution import ExecutionConfig
 from longreach.runs import Observer, RunFolder, load_model, new_model
-from longreach.training import check_parallel, list_checkpoints
+from longreach.training import list_checkpoints
 
 SCRIPT = Path(__file__).parents[1] / "together.py"
 SMALL = replace(TINY, width=16)
@@ -63,14 +65,14 @@ RICH = replace(
         tie_embeddings=True,
         loops=2,
     ),
-    train=replace(PLAIN.train, objective=ObjectiveConfig(feed_predicted=0.5, feed_from=0.1)),
+    train=replace(PLAIN.train, objectives=[IdLoss(feed_predicted=0.5, feed_from=0.1)]),
     execution=replace(PLAIN.execution, accumulate=2, recompute=True),
 )
 HEADS = replace(  # single numbers among the weights, which cannot be split
     RICH,
     model=replace(SMALL, encoding=T5Config(), position_head=PointerConfig(), dependency_head=True, copy_head=True),
     # with a share of .5, two IDs are equally likely at some step, and rounding decides which is fed
-    train=replace(RICH.train, objective=replace(RICH.train.objective, feed_predicted=0.3)),
+    train=replace(RICH.train, objectives=[IdLoss(feed_predicted=0.3, feed_from=0.1)]),
 )
 LLAMA = replace(PLAIN, model=LlamaConfig(layers=2, width=16, heads=4, kv_heads=2))
 SPOILT = replace(PLAIN, train=replace(PLAIN.train, optimizer=OptimizerConfig(lr=1e30, warmup=4, clip=0.0)))

@@ -18,18 +18,23 @@ from longreach.config.settings import _hints
 from longreach.decoding import Sampling
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation.controls import SpoiltIds
+from longreach.execution import ExecutionConfig
 from longreach.positions.ids.relabelling import increasing, offset, skips
 from longreach.probe import ProbeConfig
 from longreach.runs import check, execute_together, gather_info, seeds_of
 from longreach.sweeps.resources import Resources
 from longreach.tasks.planted_laws import FixedGaps, TableLabel, WeightedTokens
 from longreach.text import PrepareConfig
-from longreach.training import list_checkpoints
-from longreach.training.step import Stepper
+from longreach.training import Step, list_checkpoints
 
 PLAIN = (
-    lr.RunConfig, lr.TrainConfig, lr.OptimizerConfig, lr.ObjectiveConfig, lr.PrimeConfig, lr.EvalConfig,
+<<<<<<< HEAD
+    lr.RunConfig, lr.TrainConfig, lr.OptimizerConfig, lr.PrimeConfig, lr.EvalConfig,
     lr.ExecutionConfig, Sampling, ProbeConfig, PrepareConfig, Resources, Protocol, EveryTarget,
+=======
+    lr.RunConfig, lr.TrainConfig, lr.OptimizerConfig, lr.PrimeConfig, lr.EvalConfig, Sampling,
+    ProbeConfig, PrepareConfig, Resources, Protocol, EveryTarget,
+>>>>>>> training
 )  # fmt: skip
 NEEDED: dict[type, dict[str, Any]] = {
     FixedGaps: {"gaps": [1]},
@@ -238,7 +243,11 @@ def test_the_last_good_checkpoint_stays(tmp_path: Path, monkeypatch: pytest.Monk
         return 1e300 if step == steps - 1 else 1e-3
 
     monkeypatch.setattr("longreach.training.step.learning_rate", spoil_at_the_end)
+<<<<<<< HEAD
     config = replace(CONFIG, train=replace(CONFIG.train, steps=3), execution=lr.ExecutionConfig(save_every=2))
+=======
+    config = replace(CONFIG, train=replace(CONFIG.train, steps=3), execution=ExecutionConfig(save_every=2))
+>>>>>>> training
     with pytest.raises(RunFailed, match=r"after step 3 are not finite; the last good state is step 2"):
         run_stack([config], tmp_path)
     folder = lr.RunFolder(tmp_path / "0")
@@ -247,14 +256,14 @@ def test_the_last_good_checkpoint_stays(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_others_of_a_stack_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    take_step = Stepper.__call__
+    take_step = Step.__call__
 
-    def spoil_the_second(self: Stepper, step: int) -> torch.Tensor:
+    def spoil_the_second(self: Step, step: int) -> torch.Tensor:
         losses = take_step(self, step)
         next(self.model.parameters()).data[1] = math.inf
         return losses
 
-    monkeypatch.setattr(Stepper, "__call__", spoil_the_second)
+    monkeypatch.setattr(Step, "__call__", spoil_the_second)
     config = replace(CONFIG, train=replace(CONFIG.train, steps=1))
     with pytest.raises(RunFailed, match=r"/1: the weights after step 1 are not finite"):
         run_stack([config, config], tmp_path)
