@@ -19,7 +19,6 @@ from longreach.api import (
     TransformerConfig,
 )
 from longreach.api import build_model as build
-from longreach.execution import ExecutionConfig
 from longreach.training import Hooks, Step, TrainingStream, build_optimizer, train
 
 CURVE = [1.23803, 1.087186, 0.807308, 0.707637, 0.617048, 0.621257]

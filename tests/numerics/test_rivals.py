@@ -34,7 +34,6 @@ from longreach.api import (
 from longreach.decoding import generate
 from longreach.errors import BadInput
 from longreach.evaluation.look_inside import Truth, look_inside
-from longreach.execution import ExecutionConfig
 from longreach.objectives import token_targets
 from longreach.runs import check
 

@@ -35,7 +35,6 @@ from longreach.cli.main import main
 from longreach.config import dump_yaml, to_plain
 from longreach.engine.parallel import check_parallel
 from longreach.errors import BadInput
-from longreach.execution import ExecutionConfig
 from longreach.runs import Observer, RunFolder, load_model, new_model
 from longreach.training import list_checkpoints
 

@@ -52,13 +52,8 @@ CONFIG = RunConfig(
         validate_every=10,
         optimizer=OptimizerConfig(warmup=4),
     ),
-<<<<<<< HEAD
     evaluate=EvalConfig(lengths=Lengths((3, 6, 12)), samples=20, free_samples=8),
     execution=ExecutionConfig(log_every=4, save_every=5, batch_tokens=100),
-=======
-    evaluate=EvalConfig(lengths=Lengths((3, 6, 12)), samples=20, free_samples=8, batch_tokens=100),
-    execution=ExecutionConfig(log_every=4, save_every=5),
->>>>>>> training
 )
 
 
@@ -200,11 +195,7 @@ def test_a_second_process_on_a_live_folder_is_refused_until_the_first_is_killed(
     recipe = {
         "task": "parity_scratchpad",
         "model": {"layers": 1, "width": 16, "heads": 2},
-<<<<<<< HEAD
         "train": {"lengths": "1..4", "steps": 1_000_000, "batch_size": 4, "validate_every": 1_000_000},
-=======
-        "train": {"lengths": "1..4", "steps": 1_000_000, "batch_size": 4},
->>>>>>> training
         "execution": {"save_every": 5, "log_every": 5},
         "evaluate": {"lengths": [2, 4], "samples": 8, "free_samples": 4},
     }
@@ -320,16 +311,11 @@ def test_a_damaged_newest_checkpoint_costs_only_its_steps(tmp_path):
 
 def test_a_run_that_went_back_keeps_its_own_checkpoints(tmp_path):
     """Damaged checkpoints of later steps must not count as the newest."""
-<<<<<<< HEAD
     config = replace(
         CONFIG,
         train=replace(CONFIG.train, validate_every=100),
         execution=replace(CONFIG.execution, keep_last=1),
     )
-=======
-    config = replace(CONFIG, train=replace(CONFIG.train, validate_every=100))
-    config = replace(config, execution=replace(CONFIG.execution, keep_last=1))
->>>>>>> training
     stops = iter([False] * 9 + [True])
     folder = execute_in(tmp_path / "run", config, observer=Observer(should_stop=lambda: next(stops)))
     for step in (15, 20):

@@ -18,7 +18,6 @@ from longreach.config.settings import _hints
 from longreach.decoding import Sampling
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation.controls import SpoiltIds
-from longreach.execution import ExecutionConfig
 from longreach.positions.ids.relabelling import increasing, offset, skips
 from longreach.probe import ProbeConfig
 from longreach.runs import check, execute_together, gather_info, seeds_of
@@ -28,13 +27,8 @@ from longreach.text import PrepareConfig
 from longreach.training import Step, list_checkpoints
 
 PLAIN = (
-<<<<<<< HEAD
     lr.RunConfig, lr.TrainConfig, lr.OptimizerConfig, lr.PrimeConfig, lr.EvalConfig,
     lr.ExecutionConfig, Sampling, ProbeConfig, PrepareConfig, Resources, Protocol, EveryTarget,
-=======
-    lr.RunConfig, lr.TrainConfig, lr.OptimizerConfig, lr.PrimeConfig, lr.EvalConfig, Sampling,
-    ProbeConfig, PrepareConfig, Resources, Protocol, EveryTarget,
->>>>>>> training
 )  # fmt: skip
 NEEDED: dict[type, dict[str, Any]] = {
     FixedGaps: {"gaps": [1]},
@@ -243,11 +237,7 @@ def test_the_last_good_checkpoint_stays(tmp_path: Path, monkeypatch: pytest.Monk
         return 1e300 if step == steps - 1 else 1e-3
 
     monkeypatch.setattr("longreach.training.step.learning_rate", spoil_at_the_end)
-<<<<<<< HEAD
     config = replace(CONFIG, train=replace(CONFIG.train, steps=3), execution=lr.ExecutionConfig(save_every=2))
-=======
-    config = replace(CONFIG, train=replace(CONFIG.train, steps=3), execution=ExecutionConfig(save_every=2))
->>>>>>> training
     with pytest.raises(RunFailed, match=r"after step 3 are not finite; the last good state is step 2"):
         run_stack([config], tmp_path)
     folder = lr.RunFolder(tmp_path / "0")

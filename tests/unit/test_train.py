@@ -26,7 +26,6 @@ from longreach.config import build, to_plain
 from longreach.engine.recorded_step import RecordedStep
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import make_card
-from longreach.execution import ExecutionConfig
 from longreach.objectives import token_targets
 from longreach.runs import check, runs_together
 from longreach.runs.training import check_compiler
