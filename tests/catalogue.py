@@ -13,7 +13,7 @@ from longreach.api import (
     LearnedRopeConfig,
     LlamaConfig,
     NapeConfig,
-    NoEncoding,
+    NoEncodingConfig,
     Oracle,
     Pose,
     Predicted,
@@ -28,7 +28,7 @@ from longreach.api import (
     ShawConfig,
     SinusoidalConfig,
     SlidingWindowConfig,
-    Softmax,
+    SoftmaxConfig,
     Span,
     StickBreakingConfig,
     T5Config,
@@ -290,7 +290,7 @@ FAR_ROPES = [
     ScaledRopeConfig(trained_to=8, method="llama3"),
 ]
 ENCODINGS = [
-    NoEncoding(),
+    NoEncodingConfig(),
     LearnedConfig(max_id=120),
     SinusoidalConfig(),
     RopeConfig(),
@@ -305,7 +305,7 @@ ENCODINGS = [
     *BIASES,
 ]
 ATTENTIONS = [
-    Softmax(),
+    SoftmaxConfig(),
     ScaledSoftmaxConfig(),
     ScaledSoftmaxConfig(offset=0.0, start=0.4),
     TopKConfig(keep=4),

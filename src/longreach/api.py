@@ -9,13 +9,13 @@ from longreach.attention import (
     EntmaxConfig,
     ScaledSoftmaxConfig,
     SlidingWindowConfig,
-    Softmax,
+    SoftmaxConfig,
     StickBreakingConfig,
     TopKConfig,
 )
 from longreach.config.registry import register
 from longreach.config.spans import Lengths, Span
-from longreach.decoding import Sampling, generate
+from longreach.decoding import SamplingConfig, generate
 from longreach.evaluation import EvalConfig, Score, evaluate, reach
 from longreach.hf import from_huggingface, to_huggingface
 from longreach.model import (
@@ -39,7 +39,7 @@ from longreach.positions.encodings import (
     LearnedConfig,
     LearnedRopeConfig,
     NapeConfig,
-    NoEncoding,
+    NoEncodingConfig,
     ReRopeConfig,
     RopeConfig,
     ScaledRopeConfig,
@@ -184,7 +184,7 @@ __all__ = [
     "NBack",
     "NapeConfig",
     "Needle",
-    "NoEncoding",
+    "NoEncodingConfig",
     "ObjectiveConfig",
     "Observer",
     "OddsFirst",
@@ -211,7 +211,7 @@ __all__ = [
     "RunConfig",
     "RunFolder",
     "Sample",
-    "Sampling",
+    "SamplingConfig",
     "ScaledRopeConfig",
     "ScaledSoftmaxConfig",
     "Scan",
@@ -221,7 +221,7 @@ __all__ = [
     "ShawConfig",
     "SinusoidalConfig",
     "SlidingWindowConfig",
-    "Softmax",
+    "SoftmaxConfig",
     "SolveEquation",
     "Sort",
     "Span",

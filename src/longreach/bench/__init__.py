@@ -2,7 +2,7 @@
 
 from longreach.bench.attributed import Attribution, Trial
 from longreach.bench.attribution import compare_attribution
-from longreach.bench.comparison import Comparison, Row
+from longreach.bench.comparison import ComparisonRow, SpeedComparison
 from longreach.bench.decoding import time_decoding
 from longreach.bench.evaluation import time_evaluation, time_grid
 from longreach.bench.every_target import compare_every_target
@@ -22,7 +22,7 @@ __all__ = [
     "HEADLINE",
     "TRAINING",
     "Attribution",
-    "Comparison",
+    "ComparisonRow",
     "Effort",
     "EveryTarget",
     "HeadlineRow",
@@ -30,8 +30,8 @@ __all__ = [
     "LengthRow",
     "Peak",
     "Protocol",
-    "Row",
     "Side",
+    "SpeedComparison",
     "Stamp",
     "TaskSpeed",
     "Timing",

@@ -15,7 +15,15 @@ from longreach.cli.progress import watch
 from longreach.cli.trust import add_trust
 from longreach.config import build_part
 from longreach.config.spans import Span
-from longreach.diagnosis import Diagnosis, SchemeReport, Shape, diagnose_data, diagnose_model, diagnose_task, read_rows
+from longreach.diagnosis import (
+    Diagnosis,
+    NeedsSummary,
+    SchemeReport,
+    diagnose_data,
+    diagnose_model,
+    diagnose_task,
+    read_rows,
+)
 from longreach.diagnosis.calibrate import FAR, Case, calibrate
 from longreach.diagnosis.findings import STRAY, TOLERATED
 from longreach.errors import BadInput
@@ -187,7 +195,7 @@ def _needs(found: Diagnosis) -> Table:
     return table
 
 
-def _cells(shape: Shape) -> list[str]:
+def _cells(shape: NeedsSummary) -> list[str]:
     return [str(shape.k), str(shape.span), str(shape.distance)]
 
 

@@ -10,7 +10,7 @@ from longreach.cli.console import out
 from longreach.cli.prompt import expect_generation, typed_prompt
 from longreach.cli.trust import add_trust
 from longreach.config import build
-from longreach.decoding import Sampling, answers, generate
+from longreach.decoding import SamplingConfig, answers, generate
 from longreach.errors import BadInput
 from longreach.runs import RunFolder, choose_device, load_model
 from longreach.seeding import stream
@@ -41,7 +41,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     tokens = sample.tokens[0, : int(sample.prompt_tokens[0])].tolist()
     if args.seed is not None and not args.temperature and not config.ids.draws_test_ids:
         raise BadInput("--seed needs --temperature: without it nothing is drawn")
-    sampling = build(Sampling, {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}, "predict")
+    sampling = build(
+        SamplingConfig, {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}, "predict"
+    )
     there = sample.map(lambda tensor: tensor.to(device))
     expect_generation(config, model, there, "use a smaller --max-tokens or a shorter --prompt")
     generated = generate(

@@ -19,8 +19,8 @@ from longreach.sweeps import (
     Backend,
     LocalBackend,
     Mirror,
-    Plan,
     Resources,
+    SweepPlan,
     Watcher,
     check_plan,
     check_writable,
@@ -115,7 +115,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _drive(args: argparse.Namespace, plan: Plan, folder: Path, mirror: Mirror | None, resources: Resources) -> bool:
+def _drive(
+    args: argparse.Namespace, plan: SweepPlan, folder: Path, mirror: Mirror | None, resources: Resources
+) -> bool:
     if mirror is not None:
         check_writable(mirror.storage)
     with (
@@ -193,7 +195,7 @@ def _backend(args: argparse.Namespace, resources: Resources) -> Backend:
     return RayBackend(resources, args.address, args.workers)
 
 
-def _dry_run(args: argparse.Namespace, plan: Plan, folder: Path, resources: Resources) -> int:
+def _dry_run(args: argparse.Namespace, plan: SweepPlan, folder: Path, resources: Resources) -> int:
     states = read_states(plan, folder)
     guess = estimate(plan, folder, choose_device("cpu" if resources.gpus == 0 else args.device))
     workers = args.workers
@@ -217,7 +219,7 @@ def _dry_run(args: argparse.Namespace, plan: Plan, folder: Path, resources: Reso
     return 0
 
 
-def _show_status(args: argparse.Namespace, plan: Plan, folder: Path) -> int:
+def _show_status(args: argparse.Namespace, plan: SweepPlan, folder: Path) -> int:
     """Print where every run stands; the answer is the number that failed."""
     states = read_states(plan, folder)
     place = _place(args, folder)

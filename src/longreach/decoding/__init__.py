@@ -1,6 +1,6 @@
 """From a prompt to an answer."""
 
 from longreach.decoding.generate import Generated, answers, generate
-from longreach.decoding.sampling import Sampling
+from longreach.decoding.sampling import SamplingConfig
 
-__all__ = ["Generated", "Sampling", "answers", "generate"]
+__all__ = ["Generated", "SamplingConfig", "answers", "generate"]

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.decoding.sampling import Sampling
+from longreach.decoding.sampling import SamplingConfig
 from longreach.errors import BadInput
 from longreach.model import RESERVED, Model, Past, prompt_ladders
 from longreach.positions.ids import IdPolicy
@@ -36,7 +36,7 @@ def generate(
     policy: IdPolicy,
     sample: Sample,
     use_cache: bool = True,
-    sampling: Sampling | None = None,
+    sampling: SamplingConfig | None = None,
     draws: Draws | None = None,
     prompt_ids_only: bool = False,
     shift: int = 0,
@@ -63,7 +63,7 @@ def generate(
         writer = _PredictedIds(model, ids, prompt, prompt_ids_only, shift)
     elif supplier == "tokens":
         writer = _IdsOfTokens(task, policy, shift)
-    sampling = sampling or Sampling()
+    sampling = sampling or SamplingConfig()
     drawn = draws if sampling.temperature else None
     writing = _Writing(model, task.stop_token, prompt, ids, writer, sampling, drawn, use_cache)
     if use_cache and ids.is_cuda and writing.budget > _WORTH_RECORDING and not sampling.temperature:
@@ -90,7 +90,7 @@ class _Writing:
         prompt: Sample,
         ids: Int[Tensor, "b g t"],
         id_writer: "_IdWriter | None",
-        sampling: Sampling,
+        sampling: SamplingConfig,
         draws: Draws | None,
         use_cache: bool,
     ) -> None:

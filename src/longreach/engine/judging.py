@@ -10,7 +10,7 @@ from torch import Tensor
 from longreach.attention import Attention
 from longreach.engine.parts import is_watched
 from longreach.engine.recording import fixed, put, record
-from longreach.engine.two_passes import Batch, Tried, judge_open_rows, try_in_half
+from longreach.engine.two_passes import JudgedBatch, Tried, judge_open_rows, try_in_half
 from longreach.evaluation.exact_match import Asked, Judged, judge_in_one_pass
 from longreach.model import RESERVED, Model
 from longreach.tasks import Sample
@@ -48,7 +48,7 @@ class Judge:
             with torch.autocast(ids.device.type, enabled=False):
                 return judge_in_one_pass(self.model, sample, ids, reserved)
         # what no model sees is not copied
-        batch = Batch(replace(sample, hidden={}), ids, Asked.of(self.model, sample))
+        batch = JudgedBatch(replace(sample, hidden={}), ids, Asked.of(self.model, sample))
         return judge_open_rows(self.model, batch, self._try(batch, reserved), reserved)
 
     def half_pays(self, sample: Sample) -> bool:
@@ -57,7 +57,7 @@ class Judge:
         much = len(sample.tokens) >= _ROWS and sample.tokens.numel() * self.weights >= _WORK
         return sample.tokens.is_cuda and self.fused and much
 
-    def _try(self, batch: Batch, reserved: int) -> Tried:
+    def _try(self, batch: JudgedBatch, reserved: int) -> Tried:
         kind = (reserved, *(tensor.shape for tensor in batch.tensors()))
         if kind != self.kind:  # in the first of a kind, libraries choose kernels and allocate what they keep
             self.kind, self.recorded = kind, None
@@ -65,7 +65,7 @@ class Judge:
             self.recorded = _Recorded(self.model, batch, reserved)
         return try_in_half(self.model, batch, reserved) if self.recorded is None else self.recorded(batch)
 
-    def _may_record(self, batch: Batch) -> bool:
+    def _may_record(self, batch: JudgedBatch) -> bool:
         """If no hooks would be passed over."""
         return self.graph and _has_memory(batch.ids.device) and not is_watched(*self.model.modules())
 
@@ -73,11 +73,11 @@ class Judge:
 class _Recorded:
     """Both passes over one batch as a CUDA graph, for others like it."""
 
-    def __init__(self, model: Model, batch: Batch, reserved: int) -> None:
+    def __init__(self, model: Model, batch: JudgedBatch, reserved: int) -> None:
         self.batch = batch.map(fixed)
         self.tried, self.replay = record(lambda places: try_in_half(model, places, reserved), self.batch)
 
-    def __call__(self, batch: Batch) -> Tried:
+    def __call__(self, batch: JudgedBatch) -> Tried:
         put(batch.tensors(), self.batch.tensors())
         self.replay()
         return self.tried.clone()  # the next batch overwrites it

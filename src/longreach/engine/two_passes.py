@@ -31,16 +31,16 @@ _CHECKED = 16
 """Of so many rows one is judged in both, whatever the first pass says."""
 
 
-class Batch(NamedTuple):
+class JudgedBatch(NamedTuple):
     """What is judged together."""
 
     sample: Sample
     ids: Int[Tensor, "b g t"]
     asked: Asked
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    def map(self, change: Callable[[Tensor], Tensor]) -> "JudgedBatch":
         """Apply a function to every tensor."""
-        return Batch(self.sample.map(change), change(self.ids), self.asked.map(change))
+        return JudgedBatch(self.sample.map(change), change(self.ids), self.asked.map(change))
 
     def tensors(self) -> list[Tensor]:
         return [*self.sample.tensors(), self.ids, self.asked.tokens, self.asked.ids]
@@ -66,12 +66,12 @@ def judge_in_two_passes(
 ) -> Judged:
     """The first in half precision, the second in fp32 and only for those rows that the first cannot settle: the plain
     way, which recorded passes are tested against."""
-    batch = Batch(sample, ids, Asked.of(model, sample))
+    batch = JudgedBatch(sample, ids, Asked.of(model, sample))
     return judge_open_rows(model, batch, try_in_half(model, batch, reserved, half), reserved)
 
 
 @torch.no_grad()
-def try_in_half(model: Model, batch: Batch, reserved: int = RESERVED, half: torch.dtype = torch.float16) -> Tried:
+def try_in_half(model: Model, batch: JudgedBatch, reserved: int = RESERVED, half: torch.dtype = torch.float16) -> Tried:
     """The first pass, and the second for the rows that are judged again in any case.  Nothing here waits for the
     device."""
     # no casts are kept: a caller's own autocast might use those of a recorded pass, or the reverse
@@ -88,13 +88,13 @@ def try_in_half(model: Model, batch: Batch, reserved: int = RESERVED, half: torc
 
 
 @torch.no_grad()
-def judge_open_rows(model: Model, batch: Batch, tried: Tried, reserved: int = RESERVED) -> Judged:
+def judge_open_rows(model: Model, batch: JudgedBatch, tried: Tried, reserved: int = RESERVED) -> Judged:
     """The second pass for all rows that are left."""
     rows = tried.open.nonzero()[:, 0]
     return _with_rows(tried.judged, rows, _in_fp32(model, batch, rows, reserved)) if len(rows) else tried.judged
 
 
-def _in_fp32(model: Model, batch: Batch, rows: Int[Tensor, "r"], reserved: int) -> Judged:
+def _in_fp32(model: Model, batch: JudgedBatch, rows: Int[Tensor, "r"], reserved: int) -> Judged:
     some = batch.map(lambda tensor: tensor[rows])
     with torch.autocast(batch.ids.device.type, enabled=False):  # whatever the caller is in
         return judge_in_one_pass(model, some.sample, some.ids, reserved, some.asked)

@@ -19,7 +19,7 @@ _COMPARE = {
 
 
 @dataclass(frozen=True)
-class Condition:
+class ColumnCondition:
     column: str
     relation: str
     value: str
@@ -44,8 +44,8 @@ class Condition:
         return pa.scalar(self.value)
 
 
-def parse_condition(text: str) -> Condition:
+def parse_condition(text: str) -> ColumnCondition:
     parts = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|!=|=|>|<)\s*(.*?)\s*", text)
     if parts is None or parts[3].startswith("="):
         raise BadInput(f"{text!r} is no condition: expected NAME=VALUE, or one of != >= <= > <")
-    return Condition(*parts.groups())
+    return ColumnCondition(*parts.groups())
