@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from longreach.bench import measured_speeds
+from longreach.cli.catalogue import measured_speeds
 from longreach.cli.main import main
 
 ROOT = Path(__file__).parents[2]

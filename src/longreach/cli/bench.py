@@ -38,10 +38,10 @@ from longreach.bench import (
 )
 from longreach.cli import bench_probe, bench_tasks
 from longreach.cli.bench_tables import comparison_table, length_line, length_table
-from longreach.cli.console import out, say
 from longreach.errors import BadInput
 from longreach.runs import choose_device, commit_of_this_code
 from longreach.system.files import write_atomically
+from longreach.terminal.console import out, say
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import Any
 
 from rich.table import Table
 
-from longreach.cli.console import out, say
 from longreach.cli.trust import add_trust
 from longreach.reports.growth import GrowthComparison, compare
 from longreach.reports.tables import spread_out
 from longreach.system.files import write_atomically
+from longreach.terminal.console import out, say
 
 _RULE = (
     "Wrong answers (of the worst seed) over what the theory predicts; rho: how often background looks like a planted "

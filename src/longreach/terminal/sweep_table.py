@@ -14,9 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from longreach.cli.console import say
-from longreach.cli.progress import LONG, duration
 from longreach.sweeps import Attempts, RunState, SweepPlan, read_states
+from longreach.terminal.console import say
+from longreach.terminal.progress import LONG, duration
 
 _STYLES = {"finished": "green", "running": "cyan", "failed": "red", "waiting": "dim"}
 _ROWS = 30
