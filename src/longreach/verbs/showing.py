@@ -35,8 +35,13 @@ class ShownSample:
     sparsity: int | None
     """The most tokens that an answer token depends on."""
 
+    @property
+    def prompt(self) -> str:
+        """Return the tokens of the prompt in one line, as `predict` reads them."""
+        return " ".join(self.tokens[: self.prompt_tokens])
+
     def __str__(self) -> str:
-        return f"{' '.join(self.tokens[: self.prompt_tokens])}  ->  {' '.join(self.answer)}"
+        return f"{self.prompt}  ->  {' '.join(self.answer)}"
 
 
 def show(task: Task | str | Mapping[str, Any], length: int, *, seed: int = 0) -> ShownSample:
