@@ -230,7 +230,16 @@ def material(folder: Path) -> dict[str, list[list[str]]]:
     """Folders of every kind, and commands that read each; HERE stands for the folder, NEW for one to write."""
     tiny = ["--model.layers", "1", "--model.width", "16", "--model.heads", "2", "--train.steps", "4"]
     tiny += ["--train.batch_size", "4", "--evaluate.samples", "4", "--evaluate.free_samples", "2"]
-    tiny += ["--evaluate.lengths", "4,8", "--train.log_every", "1", "--train.save_every", "2", "--device", "cpu"]
+    tiny += [
+        "--evaluate.lengths",
+        "4,8",
+        "--execution.log_every",
+        "1",
+        "--execution.save_every",
+        "2",
+        "--device",
+        "cpu",
+    ]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         assert main(["run", "demo", "--only", "counting", "--out", str(folder / "runs"), *tiny]) == 0
         probed().save(folder / "probe")

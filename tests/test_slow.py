@@ -13,7 +13,17 @@ import torch
 from helpers import TINY, execute_in
 from synthetic_runs import METRICS, make_runs
 
-from longreach.api import Coupled, EvalConfig, Lengths, OptimizerConfig, ParityScratchpad, RunConfig, Span, TrainConfig
+from longreach.api import (
+    Coupled,
+    EvalConfig,
+    ExecutionConfig,
+    Lengths,
+    OptimizerConfig,
+    ParityScratchpad,
+    RunConfig,
+    Span,
+    TrainConfig,
+)
 from longreach.runs import RunFolder, load_recipe
 
 pytestmark = pytest.mark.slow
@@ -57,10 +67,9 @@ def test_compiled_training_is_eager_training(tmp_path):
         task=ParityScratchpad(),
         ids=Coupled(max_id=60),
         model=TINY,
-        train=TrainConfig(
-            lengths=Span(1, 6), steps=20, batch_size=16, log_every=2, optimizer=OptimizerConfig(warmup=4, lr=1e-3)
-        ),
+        train=TrainConfig(lengths=Span(1, 6), steps=20, batch_size=16, optimizer=OptimizerConfig(warmup=4, lr=1e-3)),
         evaluate=EvalConfig(lengths=Lengths((4,)), samples=8, free_samples=8),
+        execution=ExecutionConfig(log_every=2),
     )
     # in a process of its own: the shape checks of the tests do not compile
     script = (
@@ -74,7 +83,7 @@ def test_compiled_training_is_eager_training(tmp_path):
     losses = []
     for compiled in (False, True):
         path = tmp_path / f"{compiled}.yaml"
-        path.write_text(dump_yaml(to_plain(replace(config, train=replace(config.train, compile=compiled)))))
+        path.write_text(dump_yaml(to_plain(replace(config, execution=replace(config.execution, compile=compiled)))))
         out = tmp_path / f"run-{compiled}"
         done = subprocess.run([sys.executable, "-c", script, str(path), str(out)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]
@@ -88,9 +97,10 @@ def test_stopping_at_many_moments(tmp_path, moment):
     from longreach.runs import Observer
     from longreach.training import list_checkpoints
 
-    train = TrainConfig(lengths=Span(1, 6), steps=60, batch_size=8, save_every=7, validate_every=20)
+    train = TrainConfig(lengths=Span(1, 6), steps=60, batch_size=8, validate_every=20)
     tests = EvalConfig(lengths=Lengths((3, 6)), samples=20, free_samples=8)
     config = RunConfig(task=ParityScratchpad(), ids=Coupled(max_id=60), model=TINY, train=train, evaluate=tests)
+    config = replace(config, execution=ExecutionConfig(save_every=7))
     whole = execute_in(tmp_path / "whole", config)
     parts = RunFolder(tmp_path / "parts")
     while not parts.finished:

@@ -27,8 +27,8 @@ class ExecutionConfig(Settings):
     deterministic: bool = False
     """On a GPU: use only kernels that give the same bits every time, so that a resumed run is exactly the undisturbed
     one; slower.  A CPU does so anyway."""
-    stack: Positive = 1
-    """Models that are trained as one."""
+    stack: Positive | Literal["auto"] = "auto"
+    """Most runs that are trained as one computation; `auto` chooses on a GPU, and is 1 on a CPU and in a sweep."""
     accumulate: Positive = 1
     """Parts that a training batch is computed in, to save memory; the gradient is the whole batch's."""
     batch_tokens: Positive = 65_536
@@ -39,3 +39,7 @@ class ExecutionConfig(Settings):
     """Steps between checkpoints."""
     keep_last: Positive = 2
     """Newest checkpoints kept, besides the best in distribution."""
+
+    def stack_size(self, auto: int) -> int:
+        """Return the most runs that are trained as one: `stack`, or `auto` where the setting leaves it open."""
+        return auto if self.stack == "auto" else self.stack

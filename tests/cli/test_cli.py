@@ -27,7 +27,8 @@ RECIPE = {
     "title": "tiny",
     "task": "parity_scratchpad",
     "model": {"layers": 1, "width": 16, "heads": 2},
-    "train": {"lengths": "1..4", "steps": 6, "batch_size": 4, "save_every": 3, "log_every": 2},
+    "train": {"lengths": "1..4", "steps": 6, "batch_size": 4},
+    "execution": {"save_every": 3, "log_every": 2},
     "evaluate": {"lengths": [2, 4, 8], "samples": 8, "free_samples": 4},
     "variants": {"counting": {}, "coupled": {"ids": {"name": "coupled", "max_id": 20}}},
 }
@@ -435,7 +436,7 @@ def test_a_loss_that_is_not_known_yet_is_not_shown(tmp_path, monkeypatch):
     """A GPU is asked for losses only where they are logged: before the first line there is none to show."""
     monkeypatch.setattr(loop, "_reads_every_loss", lambda device: False)
     notes = []
-    training = TrainConfig(lengths=Span(1, 4), steps=3, batch_size=4, log_every=50)
+    training = TrainConfig(lengths=Span(1, 4), steps=3, batch_size=4)
     config = replace(
         next(iter(load_recipe("parity_small").variants.values())),
         train=training,

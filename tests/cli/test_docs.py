@@ -16,7 +16,7 @@ from longreach.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-SHORT = ["--train.steps", "3", "--train.save_every", "3", "--evaluate.samples", "4", "--evaluate.free_samples", "2"]
+SHORT = ["--train.steps", "3", "--execution.save_every", "3", "--evaluate.samples", "4", "--evaluate.free_samples", "2"]
 SHORT += ["--evaluate.lengths", "4,8"]
 
 

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from longreach.api import (
     Coupled,
     EvalConfig,
+    ExecutionConfig,
     Lengths,
     LlamaConfig,
     ParityScratchpad,
@@ -40,9 +41,16 @@ MODELS = {
 
 def _config(name):
     model, ids = MODELS[name]
-    train = TrainConfig(lengths=Span(1, 4), steps=3, batch_size=4, save_every=1)
+    train = TrainConfig(lengths=Span(1, 4), steps=3, batch_size=4)
     evaluate = EvalConfig(lengths=Lengths((4,)), samples=4, free_samples=2)
-    return RunConfig(task=ParityScratchpad(), ids=ids, model=model, train=train, evaluate=evaluate)
+    return RunConfig(
+        task=ParityScratchpad(),
+        ids=ids,
+        model=model,
+        train=train,
+        evaluate=evaluate,
+        execution=ExecutionConfig(save_every=1),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def runs(tmp_path_factory):
     """A run of two steps for each case."""
     folder = tmp_path_factory.mktemp("runs")
     for name, (task, ids, model) in RUNS.items():
-        train = TrainConfig(lengths=Span(3, 6), steps=2, batch_size=4, save_every=2)
+        train = TrainConfig(lengths=Span(3, 6), steps=2, batch_size=4)
         evaluate = EvalConfig(lengths=Lengths((6,)), samples=2, free_samples=2)
         execute_in(folder / name, RunConfig(task=task, ids=ids, model=model, train=train, evaluate=evaluate))
     return folder

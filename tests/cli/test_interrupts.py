@@ -36,7 +36,8 @@ RECIPE = {
     "title": "slow",
     "task": "slow.Slow",
     "model": {"layers": 1, "width": 16, "heads": 2},
-    "train": {"lengths": "1..4", "steps": 100_000, "batch_size": 4, "save_every": 20},
+    "train": {"lengths": "1..4", "steps": 100_000, "batch_size": 4},
+    "execution": {"save_every": 20},
     "evaluate": {"lengths": [4], "samples": 8, "free_samples": 4},
 }
 IN_TIME = 15.0
@@ -114,7 +115,7 @@ def test_a_run_inside_a_long_step_says_what_is_lost_and_a_test_inside_a_batch_st
     assert "stopping after this step, in 2 s at the latest (once more to stop at once)" in error
     lost = re.search(rf"the checkpoint at step {saved} is kept, (\d+) finished steps are lost", error)
     assert lost, error
-    assert int(lost[1]) < RECIPE["train"]["save_every"]
+    assert int(lost[1]) < RECIPE["execution"]["save_every"]
     assert "To go on: longreach run recipe.yaml --out out --device cpu --resume" in error
     testing = start(place, "eval", "out/seed-0", "--device", "cpu", seconds=1)
     wait_until_inside(place, testing)

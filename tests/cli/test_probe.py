@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    train = TrainConfig(lengths=Span(4, 6), steps=2, batch_size=4, save_every=2)
+    train = TrainConfig(lengths=Span(4, 6), steps=2, batch_size=4)
     test = EvalConfig(lengths=Lengths.parse("4"), samples=4, free_samples=2)
     config = RunConfig(task=Induction(symbols=4), ids=Sequential(), model=TINY, train=train, evaluate=test)
     return execute_in(tmp_path_factory.mktemp("runs") / "induction", config).path
@@ -112,7 +112,7 @@ def test_a_run_is_probed_on_tokens_of_its_task(trained, tmp_path, capsys):
 
 
 def test_a_run_on_text_is_probed_with_its_own_tokenizer(corpus, tmp_path, capsys):
-    train = TrainConfig(lengths=Span(32, 32), steps=2, batch_size=4, save_every=2)
+    train = TrainConfig(lengths=Span(32, 32), steps=2, batch_size=4)
     test = EvalConfig(lengths=Lengths.parse("32"), samples=4, free_samples=0)
     config = RunConfig(task=Text(corpus=corpus), ids=Sequential(), model=TINY, train=train, evaluate=test)
     run = execute_in(tmp_path / "run", config).path

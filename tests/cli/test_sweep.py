@@ -19,7 +19,8 @@ from longreach.terminal.progress import duration
 SWEEP = {
     "task": "parity_scratchpad",
     "model": {"layers": 1, "width": 16, "heads": 2},
-    "train": {"lengths": "1..4", "steps": 6, "batch_size": 4, "save_every": 3, "log_every": 2},
+    "train": {"lengths": "1..4", "steps": 6, "batch_size": 4},
+    "execution": {"save_every": 3, "log_every": 2},
     "evaluate": {"lengths": [2, 4], "samples": 8, "free_samples": 4},
     "grid": {"ids": ["sequential", {"name": "coupled", "max_id": 20}]},
     "seeds": 2,

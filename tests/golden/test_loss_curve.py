@@ -10,6 +10,7 @@ import pytest
 
 from longreach.api import (
     Coupled,
+    ExecutionConfig,
     OptimizerConfig,
     ParityScratchpad,
     ScaledSoftmaxConfig,
@@ -29,7 +30,7 @@ def curve() -> list[float]:
         TransformerConfig(layers=2, width=32, heads=2, attention=ScaledSoftmaxConfig()), len(task.vocabulary), seed=0
     )
     optimizer = OptimizerConfig(lr=3e-3, warmup=5)
-    config = replace(TrainConfig(), lengths=Span(1, 8), steps=60, batch_size=16, log_every=10, optimizer=optimizer)
+    config = replace(TrainConfig(), lengths=Span(1, 8), steps=60, batch_size=16, optimizer=optimizer)
     losses: list[float] = []
     hooks = Hooks(
         log=lambda step, values: losses.append(values["loss"]),
@@ -39,7 +40,7 @@ def curve() -> list[float]:
         should_stop=lambda: False,
     )
     data = TrainingStream(task, policy, tuple(range(1, 9)), 16, 0, "cpu")
-    train(model, build_optimizer(optimizer, model), data, config, hooks)
+    train(model, build_optimizer(optimizer, model), data, config, hooks, execution=ExecutionConfig(log_every=10))
     return losses
 
 

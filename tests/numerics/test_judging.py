@@ -199,13 +199,15 @@ def test_both_passes_wait_for_nothing_whatever_the_model_is_made_of(name, part):
 
 def test_scores_are_the_same_with_a_recorded_pass_and_without(ways):
     model, task, policy, _ = half_trained("coupled")
-    config = EvalConfig(lengths=Lengths((4, 8)), samples=100, free_samples=0, batch_tokens=25 * task.max_tokens(8))
+    config = EvalConfig(lengths=Lengths((4, 8)), samples=100, free_samples=0)
+    budget = 25 * task.max_tokens(8)
     assert task.max_tokens(8) > 4 / 3 * task.max_tokens(4)
-    found = evaluate(model, task, policy, config, seed=0, device="cpu")
+    found = evaluate(model, task, policy, config, seed=0, device="cpu", batch_tokens=budget)
     # the shorter length has too few batches
     assert ways == ["plain"] * 3 + ["plain", "record", "replay", "replay", "replay"]
     ways.clear()
-    assert found == evaluate(model, task, policy, replace(config, graph=False), seed=0, device="cpu")
+    plain = evaluate(model, task, policy, config, seed=0, device="cpu", batch_tokens=budget, record=False)
+    assert found == plain
     assert set(ways) == {"plain"}
 
 
@@ -235,7 +237,7 @@ def test_what_is_recorded_is_what_is_replayed(monkeypatch):
 def test_a_cell_is_cut_into_few_batches_of_one_size(samples, tokens):
     cell = Cell(ParityScratchpad(), 5, {})
     most = max(1, tokens // cell.task.max_tokens(5))
-    batches = batches_of(cell, EvalConfig(samples=samples, free_samples=0, batch_tokens=tokens))
+    batches = batches_of(cell, EvalConfig(samples=samples, free_samples=0), tokens)
     assert [number for start, size in batches for number in range(start, start + size)] == list(range(samples))
     assert len(batches) == -(-samples // most)
     assert len({size for _, size in batches[:-1]}) <= 1
@@ -295,8 +297,8 @@ def test_a_cell_where_nothing_was_settled_does_not_try_again(settled, monkeypatc
     monkeypatch.setattr(Judge, "__call__", watched)
     task = ParityScratchpad()
     model = build_model(TINY, len(task.vocabulary), 0)
-    config = EvalConfig(lengths=Lengths((4, 6)), samples=6, free_samples=0, batch_tokens=2 * task.max_tokens(6))
-    evaluate(model, task, Sequential(), config, seed=0, device="cpu")
+    config = EvalConfig(lengths=Lengths((4, 6)), samples=6, free_samples=0)
+    evaluate(model, task, Sequential(), config, seed=0, device="cpu", batch_tokens=2 * task.max_tokens(6))
     firsts = [index == 0 or tried[index - 1][0] != length for index, (length, _) in enumerate(tried)]
     assert sum(firsts) == 2
     assert len(tried) > 4

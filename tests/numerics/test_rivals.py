@@ -9,6 +9,7 @@ from helpers import TINY, draw, execute_in
 from longreach.api import (
     Addition,
     EvalConfig,
+    ExecutionConfig,
     IndexHints,
     Lengths,
     ObjectiveConfig,
@@ -120,8 +121,9 @@ def test_the_loss_of_a_dependency_head_is_the_cross_entropy_to_what_is_needed():
 CONFIG = RunConfig(
     task=ParityScratchpad(),
     model=TINY,
-    train=TrainConfig(lengths=Span(1, 5), steps=4, batch_size=8, log_every=2, optimizer=OptimizerConfig(warmup=2)),
+    train=TrainConfig(lengths=Span(1, 5), steps=4, batch_size=8, optimizer=OptimizerConfig(warmup=2)),
     evaluate=EvalConfig(lengths=Lengths((5, 8)), samples=4, free_samples=4),
+    execution=ExecutionConfig(log_every=2),
 )
 
 

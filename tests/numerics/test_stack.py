@@ -9,6 +9,7 @@ from longreach.api import (
     AlibiConfig,
     AsEntmaxConfig,
     Coupled,
+    ExecutionConfig,
     LearnedConfig,
     LlamaConfig,
     ObjectiveConfig,
@@ -154,8 +155,6 @@ def test_each_model_follows_its_own_loss_curve(accumulate):
         lengths=Span(3, 6),
         steps=12,
         batch_size=6,
-        accumulate=accumulate,
-        log_every=1,
         objective=ObjectiveConfig(id_weight=0.5, feed_predicted=0.3),
         optimizer=OptimizerConfig(lr=3e-3, warmup=2, clip=0.5),
     )
@@ -174,7 +173,12 @@ def test_each_model_follows_its_own_loss_curve(accumulate):
         ]
         model = models[0] if len(models) == 1 else stack_models(models)
         train(
-            model, build_optimizer(settings.optimizer, model), batches(task, policy, seeds, 6, prime), settings, hooks
+            model,
+            build_optimizer(settings.optimizer, model),
+            batches(task, policy, seeds, 6, prime),
+            settings,
+            hooks,
+            execution=ExecutionConfig(accumulate=accumulate, log_every=1),
         )
         return logs, model
 
@@ -188,7 +192,7 @@ def test_each_model_follows_its_own_loss_curve(accumulate):
 
 def test_a_model_that_blows_up_leaves_the_others_alone():
     task, policy, config = CASES["plain"]
-    settings = TrainConfig(lengths=Span(3, 6), steps=5, batch_size=6, log_every=1)
+    settings = TrainConfig(lengths=Span(3, 6), steps=5, batch_size=6)
     told, logs = [], [[] for _ in SEEDS]
     hooks = [
         Hooks(
@@ -205,7 +209,8 @@ def test_a_model_that_blows_up_leaves_the_others_alone():
     with torch.no_grad():
         models[1].blocks[0].attention.qkv.weight.fill_(torch.inf)
     stacked = stack_models(models)
-    assert train(stacked, build_optimizer(settings.optimizer, stacked), batches(task, policy, SEEDS), settings, hooks)
+    optimizer, data = build_optimizer(settings.optimizer, stacked), batches(task, policy, SEEDS)
+    assert train(stacked, optimizer, data, settings, hooks, execution=ExecutionConfig(log_every=1))
     assert [number for number, _ in told] == [1]
     assert "became nan at step 1" in told[0][1]
     assert [len(log) for log in logs] == [5, 0, 5]

@@ -19,10 +19,16 @@ TINY = {
     "title": "tiny",
     "task": "parity_scratchpad",
     "model": {"layers": 1, "width": 16, "heads": 2},
-    "train": {"lengths": "1..4", "steps": 6, "batch_size": 4, "save_every": 3, "log_every": 2},
+    "train": {"lengths": "1..4", "steps": 6, "batch_size": 4},
+    "execution": {"save_every": 3, "log_every": 2},
     "evaluate": {"lengths": [2, 4], "samples": 8, "free_samples": 4},
 }
-LONG = {**TINY, "train": {**TINY["train"], "steps": 800, "save_every": 20, "log_every": 20}, "seeds": 2}
+LONG = {
+    **TINY,
+    "train": {**TINY["train"], "steps": 800},
+    "execution": {"save_every": 20, "log_every": 20},
+    "seeds": 2,
+}
 """Long enough to be disturbed in the middle."""
 ENDLESS = {**LONG, "train": {**LONG["train"], "steps": 100_000}}
 """Long enough never to end before it is stopped."""

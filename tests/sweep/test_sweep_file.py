@@ -89,7 +89,7 @@ def test_every_sweep_of_ours_can_start(file):
     plan = make_plan(file)
     assert len(run_names(plan)) == len(set(run_names(plan)))
     for variation in plan.variations:
-        check(variation.config, stacked=variation.block.stack > 1)
+        check(variation.config, stacked=variation.config.execution.stack_size(1) > 1)
 
 
 BAD = """\

@@ -106,7 +106,7 @@ def test_gpus_that_are_not_there_are_refused(monkeypatch):
 
 
 def test_a_job_asks_for_repeatable_products_before_it_looks_at_the_gpu(tmp_path, monkeypatch):
-    settings = {**TINY, "train": {**TINY["train"], "deterministic": True}}
+    settings = {**TINY, "execution": {**TINY["execution"], "deterministic": True}}
     (job,) = make_plan(write(tmp_path / "sweep.yaml", settings)).jobs
     order = make_order(job, tmp_path / "out", threads=1).on("cuda")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)

@@ -57,7 +57,10 @@ def test_a_built_config_survives_being_written_and_read(tmp_path):
         ({"train": {"steps": 2.5}}, "train.steps: expected int, got 2.5"),
         ({"train": {"stpes": 2}}, "train.stpes: unknown key; did you mean steps?"),
         ({"train": {"optimizer": {"lr": "high"}}}, "train.optimizer.lr: expected float, got 'high'"),
-        ({"train": {"batch_size": 10, "accumulate": 4}}, "does not split into 4 parts"),
+        (
+            {"train": {"batch_size": 10}, "execution": {"accumulate": 4}},
+            "does not split into 4 parts (execution.accumu",
+        ),
         ({"train": 3}, "train: expected a mapping of settings, got 3"),
         ({"model": {"heads": 3}}, "model.width=256 does not split into 3 heads"),
         ({"model": {"encoding": {"name": "rope", "fraction": 2}}}, "rope.fraction must be in (0, 1], got 2.0"),

@@ -18,6 +18,7 @@ from longreach.evaluation import (
     memory_of_test,
     seconds_of_generation,
 )
+from longreach.execution import ExecutionConfig
 from longreach.positions.ids import Randomized
 from longreach.runs import RunConfig, expect_test, new_model
 from longreach.runs.observer import Observer
@@ -26,6 +27,7 @@ from longreach.system.capacity import check_memory, free_memory, size, total_mem
 from longreach.terminal.progress import watch
 
 SETTINGS = {"task": "copy", "model": {"layers": 2, "width": 16, "heads": 2}}
+BUDGET = ExecutionConfig.batch_tokens
 
 
 def parts(**model):
@@ -58,22 +60,24 @@ def test_what_no_machine_has_is_refused_and_what_is_not_free_is_told(monkeypatch
 
 def test_memory_grows_with_tokens_and_with_scores_that_are_written_out():
     config, model = parts()
-    few, length = memory_of_test(model, config.task, asked(100, 1000))
+    few, length = memory_of_test(model, config.task, asked(100, 1000), BUDGET)
     assert length == 1000
-    many, _ = memory_of_test(model, config.task, asked(1_000_000))
+    many, _ = memory_of_test(model, config.task, asked(1_000_000), BUDGET)
     assert 900 < many / few < 1100
     _, written = parts(attention="entmax")
-    assert memory_of_test(written, config.task, asked(1000))[0] > 10 * few
+    assert memory_of_test(written, config.task, asked(1000), BUDGET)[0] > 10 * few
     _, biased = parts(encoding="alibi")
     assert (
-        few < memory_of_test(biased, config.task, asked(1000))[0] < memory_of_test(written, config.task, asked(1000))[0]
+        few
+        < memory_of_test(biased, config.task, asked(1000), BUDGET)[0]
+        < memory_of_test(written, config.task, asked(1000), BUDGET)[0]
     )
 
 
 def test_a_test_that_cannot_fit_is_refused_before_it_starts():
     config, model = parts()
     with pytest.raises(BadInput, match=r"a test at length 2000000000 needs about .* TB of memory"):
-        expect_test(model, config, asked(2 * 10**9), "cpu", Observer())
+        expect_test(model, config, asked(2 * 10**9), config.execution, "cpu", Observer())
 
 
 @pytest.fixture
@@ -84,16 +88,17 @@ def steady(monkeypatch):
 
 def test_a_long_test_is_estimated_from_short_pieces_and_a_short_one_is_not(steady):
     config, model = parts()
-    assert estimate_test(model, config.task, config.ids, asked(8, samples=4, free=2), "cpu") is None
+    assert estimate_test(model, config.task, config.ids, asked(8, samples=4, free=2), "cpu", BUDGET) is None
     near, far = (
-        estimate_test(model, config.task, config.ids, asked(8, length), "cpu") for length in (100_000, 1_000_000)
+        estimate_test(model, config.task, config.ids, asked(8, length), "cpu", BUDGET)
+        for length in (100_000, 1_000_000)
     )
     assert near is not None
     assert far is not None
     assert far.units == (1, 1)
     assert far.seconds[0] < 1 < far.seconds[1]
     assert 30 < far.total / near.total < 100  # attention is quadratic
-    written = estimate_test(model, config.task, config.ids, asked(20_000, samples=4, free=4), "cpu")
+    written = estimate_test(model, config.task, config.ids, asked(20_000, samples=4, free=4), "cpu", BUDGET)
     assert written is not None
     assert written.total > 20  # twenty thousand tokens, one after the other
 

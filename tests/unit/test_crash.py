@@ -13,6 +13,7 @@ import torch
 from longreach.api import (
     Coupled,
     EvalConfig,
+    ExecutionConfig,
     Lengths,
     OptimizerConfig,
     ParityScratchpad,
@@ -39,12 +40,11 @@ def config(steps):
             lengths=Span(1, 6),
             steps=steps,
             batch_size=4,
-            log_every=3,
-            save_every=2,
             validate_every=25,
             optimizer=OptimizerConfig(warmup=4),
         ),
         evaluate=EvalConfig(lengths=Lengths((3, 6)), samples=20, free_samples=8),
+        execution=ExecutionConfig(log_every=3, save_every=2),
     )
 
 
@@ -87,21 +87,22 @@ def test_twenty_kills_change_nothing(tmp_path, seeds, steps):
 @pytest.mark.crash
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(
-    ("seeds", "train", "ids"),
+    ("seeds", "train", "execution", "ids"),
     [
-        ([0, 1, 2], {}, Coupled(max_id=60)),
-        ([0, 1, 2], {"precision": "bf16"}, Predicted(max_id=60)),
-        ([0], {"graph": False}, Coupled(max_id=60)),
+        ([0, 1, 2], {}, {}, Coupled(max_id=60)),
+        ([0, 1, 2], {"precision": "bf16"}, {}, Predicted(max_id=60)),
+        ([0], {}, {"graph": False}, Coupled(max_id=60)),
     ],
     ids=["stack", "stack that predicts IDs in bf16", "alone, not recorded"],
 )
-def test_twenty_kills_change_nothing_on_a_gpu(tmp_path, seeds, train, ids):
+def test_twenty_kills_change_nothing_on_a_gpu(tmp_path, seeds, train, execution, ids):
     plain = config(6000)
     head = PointerConfig() if isinstance(ids, Predicted) else None
     settings = replace(
         plain,
         ids=ids,
         model=replace(plain.model, position_head=head),
-        train=replace(plain.train, deterministic=True, save_every=10, **train),
+        train=replace(plain.train, **train),
+        execution=replace(plain.execution, deterministic=True, save_every=10, **execution),
     )
     compare(tmp_path, settings, kills=20, seeds=seeds, device="cuda")

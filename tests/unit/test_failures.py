@@ -126,7 +126,7 @@ def test_lack_of_memory_is_one_line_and_the_last_state_is_kept(tmp_path, monkeyp
         code, folder = run(tmp_path)
     assert code == 1
     line = one_line(capsys)
-    assert "out of memory: a greater train.accumulate" in line
+    assert "out of memory: a greater execution.accumulate" in line
     assert f"the last good state is step 5 in {folder.checkpoints}" in line
     last = json.loads((folder.path / "log.jsonl").read_text().splitlines()[-1])
     assert last["event"] == "failed"
@@ -137,7 +137,10 @@ def test_lack_of_memory_in_a_test_says_what_needs_less(tmp_path, monkeypatch, ca
     module = sys.modules["longreach.runs.scoring"]
     monkeypatch.setattr(module, "evaluate", fails_at(1, None, torch.OutOfMemoryError("CUDA out of memory.")))
     assert run(tmp_path)[0] == 1
-    assert "evaluate.batch_tokens needs less; the last good state is step 24" in one_line(capsys)
+    assert (
+        "execution.batch_tokens (--batch-tokens) with --resume needs less; the last good state is step 24"
+        in one_line(capsys)
+    )
 
 
 def _no_room(*arguments, **options):
@@ -199,7 +202,7 @@ def test_other_errors_are_not_disguised(tmp_path, monkeypatch):
 def test_on_a_cpu_deterministic_changes_nothing_and_says_nothing(whole, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     said = []
-    config = replace(CONFIG, train=replace(CONFIG.train, deterministic=True))
+    config = replace(CONFIG, execution=replace(CONFIG.execution, deterministic=True))
     asked = execute_in(tmp_path / "asked", config, observer=Observer(say=said.append))
     newest = [list_checkpoints(folder.checkpoints)[-1].path.read_bytes() for folder in (whole, asked)]
     assert newest[0] == newest[1]

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from longreach.api import (
     Coupled,
     EvalConfig,
+    ExecutionConfig,
     LearnedConfig,
     Lengths,
     LlamaConfig,
@@ -46,12 +47,11 @@ PLAIN = RunConfig(
         lengths=Span(1, 6),
         steps=8,
         batch_size=8,
-        log_every=1,
-        save_every=3,
         validate_every=4,
         optimizer=OptimizerConfig(warmup=3, lr=3e-3, clip=0.5),  # so that gradients are clipped
     ),
     evaluate=EvalConfig(lengths=Lengths((3, 6)), samples=20, free_samples=8),
+    execution=ExecutionConfig(log_every=1, save_every=3),
 )
 RICH = replace(
     PLAIN,
@@ -63,9 +63,8 @@ RICH = replace(
         tie_embeddings=True,
         loops=2,
     ),
-    train=replace(
-        PLAIN.train, accumulate=2, recompute=True, objective=ObjectiveConfig(feed_predicted=0.5, feed_from=0.1)
-    ),
+    train=replace(PLAIN.train, objective=ObjectiveConfig(feed_predicted=0.5, feed_from=0.1)),
+    execution=replace(PLAIN.execution, accumulate=2, recompute=True),
 )
 HEADS = replace(  # single numbers among the weights, which cannot be split
     RICH,
@@ -236,9 +235,13 @@ def test_the_command_line_runs_once_over_two_ranks(tmp_path):
     ("changes", "device", "complaint"),
     [
         ({"train": replace(PLAIN.train, batch_size=9)}, "cpu", "batch_size=9 does not split among 2 processes"),
-        ({"train": replace(PLAIN.train, batch_size=6, accumulate=2)}, "cpu", "among 2 processes of 2 parts"),
-        ({"train": replace(PLAIN.train, compile=True)}, "cpu", "train.compile goes with one process only"),
-        ({}, "cuda:0", "set train.graph to false"),
+        (
+            {"train": replace(PLAIN.train, batch_size=6), "execution": ExecutionConfig(accumulate=2)},
+            "cpu",
+            "among 2 processes of 2 parts",
+        ),
+        ({"execution": ExecutionConfig(compile=True)}, "cpu", "execution.compile goes with one process only"),
+        ({}, "cuda:0", "set execution.graph to false"),
         ({"model": RecurrentConfig(width=8)}, "cpu", "not of a recurrent model: use ddp"),
         ({"model": replace(SMALL, copy_head=True)}, "cpu", "cannot split copy_head.look_back.slope, which is a single"),
     ],
@@ -246,7 +249,7 @@ def test_the_command_line_runs_once_over_two_ranks(tmp_path):
 def test_what_several_ranks_cannot_do_is_refused(changes, device, complaint):
     config = replace(PLAIN, **changes)
     with pytest.raises(BadInput, match=complaint):
-        check_parallel("fsdp", 2, device, config.train, new_model(config, 0, "cpu"))
+        check_parallel("fsdp", 2, device, config.train, config.execution, new_model(config, 0, "cpu"))
 
 
 def test_processes_that_would_write_over_each_other_are_refused(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from synthetic_runs import LENGTHS, METRICS, make_runs, write_scores
 from longreach.api import (
     Coupled,
     EvalConfig,
+    ExecutionConfig,
     Lengths,
     Observer,
     ParityScratchpad,
@@ -29,7 +30,8 @@ from longreach.results import Selection, cells, export, load_runs, parse_conditi
 from longreach.results.index import NAME
 from longreach.runs import find_runs
 
-TRAIN = TrainConfig(lengths=Span(4, 8), steps=4, batch_size=4, log_every=2)
+TRAIN = TrainConfig(lengths=Span(4, 8), steps=4, batch_size=4)
+EXECUTION = ExecutionConfig(log_every=2)
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +39,13 @@ def real(tmp_path_factory):
     """Two tiny runs of different tasks, one tested under several k, and one that was stopped."""
     root = tmp_path_factory.mktemp("real")
     tests = EvalConfig(lengths=Lengths((4, 8)), samples=8, free_samples=4)
-    parity = RunConfig(task=ParityScratchpad(), ids=Coupled(max_id=60), model=TINY, train=TRAIN, evaluate=tests)
+    parity = RunConfig(
+        task=ParityScratchpad(), ids=Coupled(max_id=60), model=TINY, train=TRAIN, evaluate=tests, execution=EXECUTION
+    )
     sparse = EvalConfig(lengths=Lengths((4, 8)), axes={"k": [1, 2]}, samples=8, free_samples=4)
     execute_in(root / "parity" / "seed-0", parity, seed=3)
-    execute_in(root / "sparse", RunConfig(task=SparseParity(k=Span(1, 2)), model=TINY, train=TRAIN, evaluate=sparse))
+    task = SparseParity(k=Span(1, 2))
+    execute_in(root / "sparse", RunConfig(task=task, model=TINY, train=TRAIN, evaluate=sparse, execution=EXECUTION))
     calls = iter(range(100))
     execute_in(root / "stopped", parity, observer=Observer(should_stop=lambda: next(calls) == 2))
     return root

@@ -20,6 +20,7 @@ from helpers import TINY, execute_in
 from longreach.api import (
     Coupled,
     EvalConfig,
+    ExecutionConfig,
     LearnedConfig,
     Lengths,
     OptimizerConfig,
@@ -47,12 +48,11 @@ CONFIG = RunConfig(
         lengths=Span(1, 6),
         steps=24,
         batch_size=8,
-        log_every=4,
-        save_every=5,
         validate_every=10,
         optimizer=OptimizerConfig(warmup=4),
     ),
-    evaluate=EvalConfig(lengths=Lengths((3, 6, 12)), samples=20, free_samples=8, batch_tokens=100),
+    evaluate=EvalConfig(lengths=Lengths((3, 6, 12)), samples=20, free_samples=8),
+    execution=ExecutionConfig(log_every=4, save_every=5, batch_tokens=100),
 )
 
 
@@ -89,7 +89,7 @@ def test_a_run_leaves_everything_behind(tmp_path):
 
 def test_batches_of_a_test_do_not_change_its_counts(tmp_path):
     one = execute_in(tmp_path / "a", CONFIG)
-    other = execute_in(tmp_path / "b", replace(CONFIG, evaluate=replace(CONFIG.evaluate, batch_tokens=10_000)))
+    other = execute_in(tmp_path / "b", replace(CONFIG, execution=replace(CONFIG.execution, batch_tokens=10_000)))
     assert one.scores() == other.scores()
 
 
@@ -136,7 +136,8 @@ def test_a_run_killed_at_a_random_moment_resumes_bit_for_bit(tmp_path, attempt):
         "task": "parity_scratchpad",
         "ids": {"name": "coupled", "max_id": 60},
         "model": {"layers": 2, "width": 32, "heads": 2},
-        "train": {"lengths": "1..6", "steps": 400, "batch_size": 8, "save_every": 7, "validate_every": 50},
+        "train": {"lengths": "1..6", "steps": 400, "batch_size": 8, "validate_every": 50},
+        "execution": {"save_every": 7},
         "evaluate": {"lengths": [3, 6], "samples": 20, "free_samples": 8},
     }
     path = tmp_path / "recipe.yaml"
@@ -193,7 +194,8 @@ def test_a_second_process_on_a_live_folder_is_refused_until_the_first_is_killed(
     recipe = {
         "task": "parity_scratchpad",
         "model": {"layers": 1, "width": 16, "heads": 2},
-        "train": {"lengths": "1..4", "steps": 1_000_000, "batch_size": 4, "save_every": 5, "log_every": 5},
+        "train": {"lengths": "1..4", "steps": 1_000_000, "batch_size": 4, "validate_every": 1_000_000},
+        "execution": {"save_every": 5, "log_every": 5},
         "evaluate": {"lengths": [2, 4], "samples": 8, "free_samples": 4},
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
@@ -308,7 +310,11 @@ def test_a_damaged_newest_checkpoint_costs_only_its_steps(tmp_path):
 
 def test_a_run_that_went_back_keeps_its_own_checkpoints(tmp_path):
     """Damaged checkpoints of later steps must not count as the newest."""
-    config = replace(CONFIG, train=replace(CONFIG.train, keep_last=1, validate_every=100))
+    config = replace(
+        CONFIG,
+        train=replace(CONFIG.train, validate_every=100),
+        execution=replace(CONFIG.execution, keep_last=1),
+    )
     stops = iter([False] * 9 + [True])
     folder = execute_in(tmp_path / "run", config, observer=Observer(should_stop=lambda: next(stops)))
     for step in (15, 20):
@@ -322,9 +328,9 @@ def test_a_run_that_went_back_keeps_its_own_checkpoints(tmp_path):
 
 
 def test_a_loss_that_is_not_a_number_names_the_last_good_state(tmp_path):
-    spoilt = replace(CONFIG.train, save_every=1, optimizer=OptimizerConfig(lr=1e20, warmup=12, clip=0.0))
+    spoilt = replace(CONFIG.train, optimizer=OptimizerConfig(lr=1e20, warmup=12, clip=0.0))
     with pytest.raises(RunFailed, match=r"became (nan|inf) at step \d+; (the last good state is step|no checkpoint)"):
-        execute_in(tmp_path / "run", replace(CONFIG, train=spoilt))
+        execute_in(tmp_path / "run", replace(CONFIG, train=spoilt, execution=ExecutionConfig(save_every=1)))
 
 
 def test_selection_is_in_distribution_only(tmp_path):
@@ -432,7 +438,7 @@ def test_what_would_fail_after_training_is_found_before_it(change, complaint):
 
 
 def test_a_run_with_randomized_ids_is_tested_with_drawn_ones(tmp_path, capsys):
-    config = replace(CONFIG, ids=Randomized(max_id=60), train=replace(CONFIG.train, steps=4, save_every=4))
+    config = replace(CONFIG, ids=Randomized(max_id=60), train=replace(CONFIG.train, steps=4))
     folder = execute_in(tmp_path / "run", config)
     told = "a random subset of 0..60 for each sample"
     assert json.loads((folder.path / "card.json").read_text())["test_ids"] == told

@@ -28,8 +28,8 @@ from longreach.training import list_checkpoints
 from longreach.training.step import Stepper
 
 PLAIN = (
-    lr.RunConfig, lr.TrainConfig, lr.OptimizerConfig, lr.ObjectiveConfig, lr.PrimeConfig, lr.EvalConfig, SamplingConfig,
-    ProbeConfig, PrepareConfig, Resources, Protocol, EveryTarget,
+    lr.RunConfig, lr.TrainConfig, lr.OptimizerConfig, lr.ObjectiveConfig, lr.PrimeConfig, lr.EvalConfig,
+    lr.ExecutionConfig, SamplingConfig, ProbeConfig, PrepareConfig, Resources, Protocol, EveryTarget,
 )  # fmt: skip
 NEEDED: dict[type, dict[str, Any]] = {
     FixedGaps: {"gaps": [1]},
@@ -238,7 +238,7 @@ def test_the_last_good_checkpoint_stays(tmp_path: Path, monkeypatch: pytest.Monk
         return 1e300 if step == steps - 1 else 1e-3
 
     monkeypatch.setattr("longreach.training.step.learning_rate", spoil_at_the_end)
-    config = replace(CONFIG, train=replace(CONFIG.train, steps=3, save_every=2))
+    config = replace(CONFIG, train=replace(CONFIG.train, steps=3), execution=lr.ExecutionConfig(save_every=2))
     with pytest.raises(RunFailed, match=r"after step 3 are not finite; the last good state is step 2"):
         run_stack([config], tmp_path)
     folder = lr.RunFolder(tmp_path / "0")

@@ -107,7 +107,7 @@ def test_only_runs_that_stopped_at_the_same_step_go_on_together(tmp_path):
 
 
 def test_a_stack_that_was_killed_while_it_saved_goes_back_to_a_step_that_all_have(tmp_path):
-    config = replace(CONFIG, train=replace(CONFIG.train, keep_last=1))
+    config = replace(CONFIG, execution=replace(CONFIG.execution, keep_last=1))
     whole, _ = run_stack(tmp_path / "whole", config)
     module = sys.modules["longreach.runs.training"]
     saves = iter(range(1, 100))
@@ -211,7 +211,8 @@ def test_runs_that_differ_in_rate_ids_and_lengths_are_stacked_as_if_alone(tmp_pa
     recipe.write_text(
         "task: parity_scratchpad\nmodel: {layers: 1, width: 16, heads: 2}\n"
         "evaluate: {lengths: '4', samples: 8, free_samples: 2}\n"
-        "train: {lengths: 1..6, steps: 12, batch_size: 8, log_every: 3, optimizer: {warmup: 2, lr: 0.01}}\n"
+        "train: {lengths: 1..6, steps: 12, batch_size: 8, optimizer: {warmup: 2, lr: 0.01}}\n"
+        "execution: {log_every: 3}\n"
         "variants:\n  counting: {}\n  slow: {train: {optimizer: {lr: 0.001}}}\n"
         "  coupled: {ids: {name: coupled, max_id: 60}}\n  longest: {train: {lengths: 6..6}}\n"
         "  wider: {train: {lengths: 1..7}}\n  two layers: {model: {layers: 2}}\n"

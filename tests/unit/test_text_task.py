@@ -134,7 +134,8 @@ RECIPE = """
 title: A few words
 task: {{name: text, corpus: {corpus}, structure: {{segments: ". "}}}}
 model: {{name: llama, layers: 1, width: 32, heads: 2}}
-train: {{lengths: 32, steps: 12, batch_size: 4, validate_every: 6, save_every: 6, log_every: 3}}
+train: {{lengths: 32, steps: 12, batch_size: 4, validate_every: 6}}
+execution: {{save_every: 6, log_every: 3}}
 evaluate: {{lengths: [8, 32, 128], samples: 256, free_samples: 0}}
 variants:
   counting: {{ids: sequential}}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import TINY, execute_in
 
-from longreach.api import EvalConfig, Lengths, ParityScratchpad, Planted, RunConfig, Span, TrainConfig
+from longreach.api import EvalConfig, ExecutionConfig, Lengths, ParityScratchpad, Planted, RunConfig, Span, TrainConfig
 from longreach.attention import AttentionConfig
 from longreach.cli.main import main
 from longreach.config import build_part
@@ -189,8 +189,9 @@ def test_verdicts(at_50, at_100, word):
 CONFIG = RunConfig(
     task=sums(2, 0.02, width=4),
     model=replace(TINY, encoding=build_part(EncodingConfig, "none", "encoding")),
-    train=TrainConfig(lengths=Span(4, 8), steps=2, batch_size=4, log_every=1),
+    train=TrainConfig(lengths=Span(4, 8), steps=2, batch_size=4),
     evaluate=EvalConfig(lengths=Lengths((8, 16, 30)), samples=16, free_samples=0),
+    execution=ExecutionConfig(log_every=1),
 )
 
 

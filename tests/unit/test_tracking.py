@@ -12,7 +12,17 @@ import pytest
 from helpers import TINY, execute_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from longreach.api import Coupled, EvalConfig, Lengths, OptimizerConfig, ParityScratchpad, RunConfig, Span, TrainConfig
+from longreach.api import (
+    Coupled,
+    EvalConfig,
+    ExecutionConfig,
+    Lengths,
+    OptimizerConfig,
+    ParityScratchpad,
+    RunConfig,
+    Span,
+    TrainConfig,
+)
 from longreach.cli.main import main
 from longreach.errors import BadInput, RunFailed
 from longreach.runs import Observer, RunFolder, check_trackers, execute_together, gather_info
@@ -21,8 +31,9 @@ CONFIG = RunConfig(
     task=ParityScratchpad(),
     ids=Coupled(max_id=60),
     model=TINY,
-    train=TrainConfig(lengths=Span(1, 6), steps=12, batch_size=4, log_every=4, save_every=5, validate_every=6),
+    train=TrainConfig(lengths=Span(1, 6), steps=12, batch_size=4, validate_every=6),
     evaluate=EvalConfig(lengths=Lengths((3, 6)), samples=8, free_samples=4),
+    execution=ExecutionConfig(log_every=4, save_every=5),
 )
 
 

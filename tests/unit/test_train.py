@@ -10,6 +10,7 @@ from helpers import TINY
 from longreach.api import (
     Coupled,
     EvalConfig,
+    ExecutionConfig,
     Lengths,
     OptimizerConfig,
     ParityScratchpad,
@@ -42,22 +43,23 @@ def _hooks(**changes):
     return Hooks(**{**silent, **changes})
 
 
-def _train(config, seed=0, hooks=None, model=None):
+def _train(config, seed=0, hooks=None, model=None, **execution):
     task = ParityScratchpad()
     model = model or build_model(TINY, len(task.vocabulary), seed)
     data = TrainingStream(task, Sequential(), legal_lengths(task, config.lengths), config.batch_size, seed, "cpu")
     losses = []
     hooks = hooks or _hooks(log=lambda step, values: losses.append(values["loss"]))
-    train(model, build_optimizer(config.optimizer, model), data, config, hooks)
+    execution = ExecutionConfig(**{"log_every": 1, **execution})
+    train(model, build_optimizer(config.optimizer, model), data, config, hooks, execution=execution)
     return model, losses
 
 
-SHORT = TrainConfig(lengths=Span(1, 5), steps=6, batch_size=12, log_every=1, optimizer=OptimizerConfig(warmup=2))
+SHORT = TrainConfig(lengths=Span(1, 5), steps=6, batch_size=12, optimizer=OptimizerConfig(warmup=2))
 
 
 def test_accumulated_parts_give_the_gradient_of_the_whole_batch():
     _, whole = _train(SHORT)
-    _, parts = _train(replace(SHORT, accumulate=4))
+    _, parts = _train(SHORT, accumulate=4)
     assert len(whole) == 6
     torch.testing.assert_close(torch.tensor(parts), torch.tensor(whole), rtol=1e-5, atol=1e-6)
 
@@ -113,9 +115,9 @@ def test_a_loss_that_is_not_finite_stops_before_anything_is_saved():
     task = ParityScratchpad()
     model = build_model(TINY, len(task.vocabulary), 0)
     # a rate that overflows fp32 within a few steps
-    config = replace(SHORT, steps=50, save_every=1, optimizer=OptimizerConfig(lr=1e30, warmup=10, clip=0.0))
+    config = replace(SHORT, steps=50, optimizer=OptimizerConfig(lr=1e30, warmup=10, clip=0.0))
     with pytest.raises(RunFailed, match=r"became (nan|inf) at step \d+"):
-        _train(config, hooks=_hooks(save=lambda step, score: saved.append(_finite(model))), model=model)
+        _train(config, hooks=_hooks(save=lambda step, score: saved.append(_finite(model))), model=model, save_every=1)
     assert saved[0]
     assert all(saved)
 
@@ -128,12 +130,13 @@ def _finite(model):
 def test_a_gpu_logs_the_loss_of_the_very_step(monkeypatch, start):
     """There losses are read in passing: neither checkpoints in between nor where a run goes on may shift them."""
     monkeypatch.setattr(loop, "Stepper", lambda *_, **__: lambda step: torch.tensor([[step + 1.0, 0.0, 0.0, 1.0]]))
-    task, config = ParityScratchpad(), replace(SHORT, steps=14, log_every=5, save_every=3)
+    task, config = ParityScratchpad(), replace(SHORT, steps=14)
     model = build_model(TINY, len(task.vocabulary), 0)
     data = TrainingStream(task, Sequential(), (3,), 4, 0, "cuda")
     logged = []
     hooks = _hooks(log=lambda step, values: logged.append((step, values["loss"])))
-    train(model, build_optimizer(config.optimizer, model), data, config, hooks, start_step=start)
+    execution = ExecutionConfig(log_every=5, save_every=3)
+    train(model, build_optimizer(config.optimizer, model), data, config, hooks, start_step=start, execution=execution)
     assert logged == [(5, 5.0), (10, 10.0), (14, 14.0)]
 
 
@@ -277,7 +280,7 @@ def test_clipping_is_torchs(most):
 
 
 def test_a_compiler_that_is_wrong_is_refused():
-    with pytest.raises(BadInput, match=r"train.compile on a CPU needs torch 2.12 or newer: 2.11.0\+cu130"):
+    with pytest.raises(BadInput, match=r"execution.compile on a CPU needs torch 2.12 or newer: 2.11.0\+cu130"):
         check_compiler("cpu", "2.11.0+cu130")
     for device, version in (("cuda:1", "2.11.0"), ("cpu", "2.12.0"), ("cpu", "2.13.0+cpu")):
         check_compiler(device, version)

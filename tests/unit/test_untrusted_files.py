@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from longreach.cli.main import main
 from longreach.config import to_plain
 from longreach.config.registry import lookup
 from longreach.errors import BadInput, RunFailed
-from longreach.runs import RunFolder, load_model, parse_recipe, refuse_other_config
+from longreach.runs import RunFolder, execute, gather_info, load_model, parse_recipe, refuse_other_config
 from longreach.sweeps.order import Order
 from longreach.sweeps.process import JobProcess
 from longreach.system.imports import RunOrigin, names_of_run
@@ -544,6 +545,20 @@ def test_a_resumed_run_of_ones_own_is_signed_again(own_run):
     (own_run.path / "scores.json").unlink()
     execute_in(own_run.path, own_run.config(), resume=True)
     forget_own()
+    assert type(own_run.config().task).__module__ == "own.task"
+
+
+@pytest.mark.parametrize("signed_before", [False, True], ids=["by the run", "by a sweep"])
+def test_a_run_of_ones_own_that_goes_on_with_another_execution_is_signed_again(own_run, signed_before):
+    (own_run.path / "scores.json").unlink()
+    config = own_run.config()
+    changed = replace(config, execution=replace(config.execution, batch_tokens=50))
+    info = gather_info("test", "", "", 0, "cpu")
+    if signed_before:
+        info = replace(info, **own_run.sign_places(changed))
+    execute(changed, own_run, info, "cpu", resume=True)
+    forget_own()
+    assert own_run.config().execution.batch_tokens == 50
     assert type(own_run.config().task).__module__ == "own.task"
 
 

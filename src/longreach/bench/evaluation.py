@@ -87,7 +87,12 @@ def time_grid(workload: Workload, samples: int, device: str, effort: Effort, pea
     tested = cells(config.task, grid)[0]
     lengths = [cell.task.max_tokens(cell.length) - 1 for cell in tested]
     tokens = samples * sum(lengths)
-    side = Side("longreach", lambda: evaluate(model, config.task, config.ids, grid, seed=0, device=device), tokens)
+    budget = config.execution.batch_tokens
+    side = Side(
+        "longreach",
+        lambda: evaluate(model, config.task, config.ids, grid, seed=0, device=device, batch_tokens=budget),
+        tokens,
+    )
     needed = sum(
         forward_flops(model.config, len(config.task.vocabulary), samples, length, predicted=samples)
         for length in lengths

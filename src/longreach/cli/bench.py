@@ -104,7 +104,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     lengths.add_argument("--task", default="copy", help="whose samples are read (default: copy)")
     lengths.add_argument("--encoding", default="rope", help="how IDs enter; others than rope have no rival")
     lengths.add_argument("--attention", default="softmax", help="others than softmax have no rival")
-    lengths.add_argument("--recompute", action="store_true", help="train with train.recompute")
+    lengths.add_argument("--recompute", action="store_true", help="train with execution.recompute")
     lengths.add_argument("--up-to", type=int, help="the longest length (default: 131072; on a CPU 8192)")
     _add_common(lengths, _lengths, ("6,256,8,1,1024", "3,128,4,1,1024"), {}, rounds=3)
     bench_tasks.add(parts)

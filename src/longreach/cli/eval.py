@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from longreach.cli.flags import evaluation_changes
+from longreach.cli.flags import evaluation_changes, short_flags
 from longreach.cli.trust import add_trust
 from longreach.config import Plain, read_value
 from longreach.errors import BadInput
@@ -23,8 +23,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "eval",
         help="test a trained model at other lengths or settings",
         description="Test one run, or every run below a folder.  Every task field is an axis: --task.k 4,6,8.  Every"
-        " setting of a recipe's section `evaluate` is a flag, such as --evaluate.seed 1; --samples is short for"
-        " --evaluate.samples, --free-samples for --evaluate.free_samples, and so on.",
+        " setting of a recipe's sections `evaluate` and `execution` is a flag, such as --evaluate.seed 1; --samples is"
+        " short for --evaluate.samples, --batch-tokens for --execution.batch_tokens, and so on.",
     )
     parser.add_argument("run", type=Path, help="a run folder, or a folder of runs")
     parser.add_argument("--lengths", help="such as 20:500:20 (both ends included) or 10,20,40")
@@ -38,7 +38,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "--encoding", help="another encoding for the same weights: self_extend, or {name: rerope, window: 20}"
     )
     parser.add_argument("--prompt-ids-only", action="store_true", help="predicted IDs: only those the prompt has")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
+    parser.add_argument("--device", help="auto, cpu, cuda (default: auto)")
     parser.add_argument("--out", type=Path, help="write the scores, of text the losses too, to this .json or .csv file")
     parser.add_argument("--json", action="store_true", help="print the same as JSON, and no progress")
     add_trust(parser)
@@ -50,13 +50,14 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput(f"--out must end in .json or .csv, got {args.out}")
     if args.out is not None and not args.out.parent.is_dir():
         raise BadInput(f"there is no folder {args.out.parent} for --out")
-    changes = _changes(args, evaluation_changes(settings))
+    changes = short_flags(evaluation_changes(settings), device=args.device, batch_tokens=args.batch_tokens)
+    asked, execution = _changes(args, changes.get("evaluate", {})), changes.get("execution", {})
     folders = runs_below(args.run)
     as_csv = args.out is not None and args.out.suffix == ".csv"
     if as_csv and len({folder.config(args.trust).task.open_ended for folder in folders}) > 1:
         raise BadInput("runs on text and others do not share columns: --out with a .json file takes both")
     show = partial(watch, say, quiet=args.json)
-    results = [score_folder(folder, changes, args.device, args.trust, show, "evaluate") for folder in folders]
+    results = [score_folder(folder, asked, execution, args.trust, show, "evaluate") for folder in folders]
     rows = [{**_label(result), **row} for result in results for row in _rows(result)]
     if args.out is not None:
         content = _as_csv(results) if as_csv else json.dumps(rows)
@@ -95,7 +96,6 @@ def _changes(args: argparse.Namespace, changes: Plain) -> Plain:
     flags = given(
         lengths=args.lengths,
         samples=args.samples,
-        batch_tokens=args.batch_tokens,
         free_samples=args.free_samples,
         control=args.control,
         shift=args.shift,

@@ -1,8 +1,8 @@
 """Flags that change one thing of a recipe: `--train.lr 1e-3`, `--task.k 4,6,8`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from longreach.config import Plain, merge, nested, read_value
+from longreach.config import Plain, merge, move_fields, nested, read_value
 from longreach.errors import BadInput
 
 
@@ -28,22 +28,35 @@ def recipe_changes(arguments: Sequence[str]) -> Plain:
     changes: Plain = {}
     for name, value in pair_up(arguments):
         changes = merge(changes, nested(name.replace("-", "_"), read_value(value)))
+    return move_fields(changes)
+
+
+def short_flags(changes: Plain, **given: object) -> Plain:
+    """Return changes with those of flags such as `--stack 2`, short for `--execution.stack 2`, where they are given."""
+    execution = changes.get("execution", {})
+    for name, value in given.items():
+        if value is not None and isinstance(execution, Mapping) and name in execution:
+            raise BadInput(f"--{name.replace('_', '-')} and --execution.{name} are one setting: give one of them")
+        if value is not None:
+            changes = merge(changes, nested(f"execution.{name}", value))
     return changes
 
 
 def evaluation_changes(arguments: Sequence[str]) -> Plain:
-    """Return changes to a test: `--task.k 4,6,8 --evaluate.seed 1` -> {axes: {k: [4, 6, 8]}, seed: 1}."""
+    """Return changes to a test by section: `--task.k 4,6` -> {evaluate: {axes: {k: [4, 6]}}}."""
     changes: Plain = {}
     for name, value in pair_up(arguments):
         section, _, key = name.replace("-", "_").partition(".")
-        if section == "evaluate" and key:
-            changes[key] = read_value(value)
+        if section in ("evaluate", "execution") and key:
+            changes.setdefault(section, {})[key] = read_value(value)
         elif section == "task" and key:
             values = read_value(f"[{value}]")
-            changes.setdefault("axes", {})[key] = values if isinstance(values, list) else [values]
+            axes = changes.setdefault("evaluate", {}).setdefault("axes", {})
+            axes[key] = values if isinstance(values, list) else [values]
         else:
-            raise BadInput(f"unknown flag --{name}: besides the listed flags, --task.FIELD and --evaluate.FIELD exist")
-    return changes
+            others = "--task.FIELD, --evaluate.FIELD and --execution.FIELD"
+            raise BadInput(f"unknown flag --{name}: besides the listed flags, {others} exist")
+    return move_fields(changes)
 
 
 def task_settings(name: str, arguments: Sequence[str]) -> Plain:

@@ -14,7 +14,9 @@ from longreach.terminal.console import out
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = verbs.add_parser("list", help="tasks, ID policies, encodings, attentions, recipes", description=__doc__)
+    parser = verbs.add_parser(
+        "list", help="tasks, ID policies, encodings, attentions, sections of a recipe, recipes", description=__doc__
+    )
     parser.add_argument("kind", nargs="?", help="one kind only, with the settings of each entry")
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     parser.add_argument("--json", action="store_true", help="print JSON: kind -> list of entries")

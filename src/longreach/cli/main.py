@@ -34,8 +34,8 @@ _VERBS = (
 """Each is a file beside this one."""
 
 _WITH_LESS_MEMORY = {
-    "run": "a smaller model, train.batch_size or evaluate.batch_tokens",
-    "sweep": "a smaller model, train.batch_size or evaluate.batch_tokens",
+    "run": "a smaller model, train.batch_size or execution.batch_tokens",
+    "sweep": "a smaller model, train.batch_size or execution.batch_tokens",
     "eval": "a smaller --batch-tokens, or shorter --lengths,",
     "predict": "a shorter prompt or a smaller --max-tokens",
     "inspect": "a shorter --length or prompt",

@@ -120,13 +120,13 @@ def read_contexts(text: str) -> list[int]:
         raise BadInput(f"--contexts: {error}") from error
 
 
-def check_contexts(cost: PassCost, config: EvalConfig, device: str) -> None:
+def check_contexts(cost: PassCost, config: EvalConfig, batch_tokens: int, device: str) -> None:
     """Warn if a test by context may not fit into memory; raise BadInput if it cannot."""
 
     def warn(line: str) -> None:
         say.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    needed, context = memory_of_text(cost, config)
+    needed, context = memory_of_text(cost, config, batch_tokens)
     check_memory(needed, device, f"a context of {context}", "use smaller --contexts or --batch-tokens", warn)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longreach.cli.columns import print_columns
+from longreach.config import move_path
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
 from longreach.terminal.console import say
@@ -60,7 +61,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     with ExitStack() as stack:
         every = results.load_runs(args.paths or [Path("runs")], _phase(stack, args.json), _say)
     _name_damaged(every)
-    rows = (args.rows or "variant").split(",")
+    rows = [move_path(name) for name in (args.rows or "variant").split(",")]
+    args.pivot = args.pivot and move_path(args.pivot)
     selection = results.Selection(every, conditions, (*rows, args.pivot) if args.pivot else ())
     shown = _pivot(args, selection.cells, rows) if args.pivot else selection.runs
     if args.out is not None:

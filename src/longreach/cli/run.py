@@ -12,16 +12,17 @@ from typing import NamedTuple, get_args
 
 from rich.console import Console
 
-from longreach.cli.flags import recipe_changes
+from longreach.cli.flags import recipe_changes, short_flags
 from longreach.config import field_help
 from longreach.config.registry import nearest
 from longreach.engine.ranks import Ranks, join_ranks
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluation import EvalConfig
 from longreach.model import TransformerConfig
 from longreach.reports import THRESHOLDS, load_results, tables, write_report
 from longreach.runs import (
+    SECTIONS,
     Recipe,
+    RunConfig,
     RunFolder,
     check,
     check_trackers,
@@ -38,9 +39,7 @@ from longreach.system.interrupts import deferred
 from longreach.terminal.console import out, say
 from longreach.terminal.progress import watch
 from longreach.training import (
-    OptimizerConfig,
     Parallel,
-    TrainConfig,
     ask_for_repeatable_products,
     check_parallel,
     list_checkpoints,
@@ -64,13 +63,14 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/NAME)")
     parser.add_argument("--only", metavar="VARIANTS", help="run only these variants, such as counting,aligned")
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped, if there was one")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
+    parser.add_argument("--device", help="auto, cpu, cuda, cuda:1 (default: auto, or execution.device of the recipe)")
     parser.add_argument(
         "--stack",
         type=int,
         metavar="N",
         help="train up to N runs that are alike as one computation (default: on a GPU up to 8 where they fit, else 1)",
     )
+    parser.add_argument("--batch-tokens", type=int, metavar="N", help="tokens in a forward pass of a test")
     parser.add_argument(
         "--parallel",
         choices=get_args(Parallel),
@@ -87,10 +87,14 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     only = None if args.only is None else _names(args.only)
     track = [] if args.track is None else _names(args.track)
-    recipe = load_recipe(args.recipe, recipe_changes(settings), only)
-    if any(config.train.deterministic for config in recipe.variants.values()):
-        ask_for_repeatable_products(args.device)  # before the device is looked at
-    with join_ranks(choose_device(args.device)) as (ranks, device):
+    if args.stack is not None and args.stack < 1:
+        raise BadInput(f"--stack must be at least 1, got {args.stack}")
+    short = {"device": args.device, "stack": args.stack, "batch_tokens": args.batch_tokens}
+    recipe = load_recipe(args.recipe, short_flags(recipe_changes(settings), **short), only)
+    asked = _device(recipe, only)
+    if any(config.execution.deterministic for config in recipe.variants.values()):
+        ask_for_repeatable_products(asked)  # before the device is looked at
+    with join_ranks(choose_device(asked)) as (ranks, device):
         return _run(args, recipe, only, track, ranks, device)
 
 
@@ -99,19 +103,15 @@ def _run(
 ) -> int:
     if args.threads:
         use_threads(args.threads)
-    if args.stack is not None and args.stack < 1:
-        raise BadInput(f"--stack must be at least 1, got {args.stack}")
-    if args.stack is not None and args.stack > 1 and ranks.count > 1:
-        raise BadInput(f"{ranks.count} processes train one seed at a time: leave out --stack")
     if args.parallel is not None and ranks.count == 1:
         raise BadInput("--parallel is for several processes: torchrun --nproc-per-node 2 -m longreach run ...")
     folder = args.out or Path("runs") / recipe.name
     parallel: Parallel = args.parallel or "ddp"
-    stack = args.stack or (1 if ranks.count > 1 else None)
-    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), stack, device)
+    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), ranks.count, device)
     if ranks.count > 1:
         for config in (recipe.variants[one.variant] for (one,) in todo):
-            check_parallel(parallel, ranks.count, device, config.train, new_model(config, seed=0, device="cpu"))
+            model = new_model(config, seed=0, device="cpu")
+            check_parallel(parallel, ranks.count, device, config.train, config.execution, model)
     ranks.wait()  # before the first makes a folder that another finds there
     check_trackers(track, together=max(map(len, todo)))
     console = say if ranks.first else Console(quiet=True)
@@ -230,9 +230,7 @@ class _One(NamedTuple):
         return RunFolder(folder / self.name)
 
 
-def _plan(
-    recipe: Recipe, folder: Path, resume: bool, only: list[str], stack: int | None, device: str
-) -> list[list[_One]]:
+def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], processes: int, device: str) -> list[list[_One]]:
     """All runs, those together that are trained as one, with every mistake found before the first of them starts."""
     runs = []
     for variant in only:
@@ -240,8 +238,13 @@ def _plan(
             known = [name for name in recipe.variants if name]
             raise BadInput(f"{recipe.name} has no variant {variant!r}{nearest(variant, known)}")
         config = recipe.variants[variant]
+        stack = config.execution.stack_size(1)
+        if stack > 1 and processes > 1:
+            raise BadInput(
+                f"{processes} processes train one seed at a time: leave out --stack, or set execution.stack to 1"
+            )
         try:
-            check(config, stacked=stack is not None and min(stack, len(recipe.seeds)) > 1)
+            check(config, stacked=min(stack, len(recipe.seeds)) > 1)
         except BadInput as error:
             raise BadInput(f"{variant}: {error}" if variant else str(error)) from error
         seeds = [_One(variant, seed) for seed in recipe.seeds]
@@ -252,7 +255,19 @@ def _plan(
         runs.append((config, seeds))
     if folder.exists() and not folder.is_dir():
         raise RunFailed(f"{folder} is not a folder")
-    return cut_into_stacks(runs, lambda config: stack or runs_together(config, device))
+
+    def most(config: RunConfig) -> int:
+        return config.execution.stack_size(1 if processes > 1 else runs_together(config, device))
+
+    return cut_into_stacks(runs, most)
+
+
+def _device(recipe: Recipe, only: list[str] | None) -> str:
+    """Return the device that the variants ask for."""
+    asked = {config.execution.device for name, config in recipe.variants.items() if only is None or name in only}
+    if len(asked) > 1:
+        raise BadInput(f"execution.device must be the same for all variants, got {', '.join(sorted(asked))}")
+    return asked.pop() if asked else "auto"  # a variant that does not exist is refused later
 
 
 def _settings_help() -> str:
@@ -262,13 +277,7 @@ def _settings_help() -> str:
         "  --seeds N            number of seeds        --first_seed N   the first of them",
         "  --task.FIELD, --ids.FIELD, --model.encoding.FIELD, --model.attention.FIELD: see `longreach list KIND`",
     ]
-    sections = (
-        ("model", TransformerConfig),
-        ("train", TrainConfig),
-        ("train.optimizer", OptimizerConfig),
-        ("evaluate", EvalConfig),
-    )
-    for prefix, cls in sections:
+    for prefix, cls in {"model": TransformerConfig, **SECTIONS}.items():
         lines += [
             f"  --{prefix}.{field.name} {field.type}  [{field.default}]  {field.help}"
             for field in field_help(cls)

@@ -64,7 +64,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "--workers", type=int, metavar="N", help="runs at a time (default: as many as there is room for)"
     )
     start.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes GPUs where there are any"
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        help="auto takes GPUs where there are any (default: auto, or execution.device of the runs)",
     )
     start.add_argument(
         "--dry-run", action="store_true", help="check everything, tell how many runs and how long, run nothing"
@@ -94,6 +96,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     check_backend(args.backend, args.address, args.workers)
     plan = make_plan(args.file)
+    args.device = args.device or plan.device
     with open_results(args.file, args.out, args.scratch) as (folder, mirror):
         check_plan(plan, folder, (lambda done, total: None) if args.json else _tell_checks)
         resources = resources_on(plan.file.resources, args.device)

@@ -56,6 +56,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         text_work,
     )
     from longreach.evaluation.context import BLOCK
+    from longreach.execution import ExecutionConfig
     from longreach.hf import from_huggingface
     from longreach.positions.encodings import EncodingConfig, RopeConfig
     from longreach.positions.ids import Sequential
@@ -69,13 +70,14 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if (Path(args.model) / "config.yaml").is_file():
         raise BadInput(f"{args.model} is a run of longreach: longreach eval {args.model} --lengths {args.contexts}")
     device, corpus, contexts = choose_device(args.device), Corpus.open(args.corpus), read_contexts(args.contexts)
-    asked_for = {"lengths": contexts, "samples": args.samples, "batch_tokens": args.batch_tokens, "seed": args.seed}
+    asked_for = {"lengths": contexts, "samples": args.samples, "seed": args.seed}
     config = build(EvalConfig, {**asked_for, "free_samples": 0}, "evaluate")
+    execution = build(ExecutionConfig, {"batch_tokens": args.batch_tokens}, "execution")
     check_weights(args.model, device)
     theirs = load_hugging_face(args.model, device, args.precision)
     Opened(theirs).check_reads(corpus, contexts[-1] + BLOCK)
     cost = Opened(theirs).cost()
-    check_contexts(cost, config, device)
+    check_contexts(cost, config, execution.batch_tokens, device)
     ours = from_huggingface(theirs.model).eval() if args.encoding else None
     encodings = {}
     for text in args.encoding:
@@ -92,7 +94,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         report = observer.phase(name, text_work(config))
         if (work := estimate_text(cost, predict, config, device)) is not None:
             observer.expect(work)
-        result = evaluate_text(predict, corpus.split(args.split), config, args.seed, device, report)
+        split, budget = corpus.split(args.split), execution.batch_tokens
+        result = evaluate_text(predict, split, config, args.seed, device, report, budget)
         found[name] = losses_to_json(result.losses)
 
     with watch(say, quiet=args.json) as observer:

@@ -76,10 +76,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     opened = open_model(args.model, device, args.precision, args.memory, args.trust)
     model = opened.model
     opened.check_reads(corpus, contexts[-1] + BLOCK)
-    sizes = {"lengths": contexts, "samples": len(targets.documents), "batch_tokens": args.batch_tokens}
+    sizes = {"lengths": contexts, "samples": len(targets.documents)}
     asked = build(EvalConfig, {**sizes, "free_samples": 0}, "evaluate")
     cost = opened.cost()
-    check_contexts(cost, asked, device)
+    check_contexts(cost, asked, args.batch_tokens, device)
     with watch(say, quiet=args.json) as observer:
         report = observer.phase("loss by context", len(contexts) * len(targets.documents))
         if (work := estimate_text(cost, predicting(model), asked, device)) is not None:

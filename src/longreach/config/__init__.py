@@ -22,6 +22,7 @@ from longreach.config.settings import (
     to_plain,
 )
 from longreach.config.spans import LARGEST, Lengths, Span
+from longreach.config.upgrade import move_fields, move_path, upgrade
 from longreach.config.yaml_files import dump_yaml, read_value, read_yaml, yaml_lines
 
 __all__ = [
@@ -45,10 +46,13 @@ __all__ = [
     "dump_yaml",
     "field_help",
     "merge",
+    "move_fields",
+    "move_path",
     "nested",
     "read_value",
     "read_yaml",
     "strings_in",
     "to_plain",
+    "upgrade",
     "yaml_lines",
 ]

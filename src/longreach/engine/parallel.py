@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from longreach.engine.ranks import Ranks
 from longreach.errors import BadInput
+from longreach.execution import ExecutionConfig
 from longreach.model import Model, Transformer
 from longreach.training.config import TrainConfig
 from longreach.training.loss import WholeLoss
@@ -53,15 +54,17 @@ class Shared:
             gather_state(self.optimizer, whole)
 
 
-def check_parallel(kind: Parallel, ranks: int, device: str, config: TrainConfig, model: Model) -> None:
+def check_parallel(
+    kind: Parallel, ranks: int, device: str, config: TrainConfig, execution: ExecutionConfig, model: Model
+) -> None:
     """Refuse what several ranks cannot do as asked."""
-    if config.batch_size % (ranks * config.accumulate):
-        parts = f" of {config.accumulate} parts" if config.accumulate > 1 else ""
+    if config.batch_size % (ranks * execution.accumulate):
+        parts = f" of {execution.accumulate} parts" if execution.accumulate > 1 else ""
         raise BadInput(f"train.batch_size={config.batch_size} does not split among {ranks} processes{parts}")
-    if config.compile:
-        raise BadInput("train.compile goes with one process only")
-    if config.graph and torch.device(device).type == "cuda":
-        raise BadInput("a step of several processes cannot be recorded: set train.graph to false")
+    if execution.compile:
+        raise BadInput("execution.compile goes with one process only")
+    if execution.graph and torch.device(device).type == "cuda":
+        raise BadInput("a step of several processes cannot be recorded: set execution.graph to false")
     if kind == "fsdp" and not isinstance(model, Transformer):
         raise BadInput(
             f"--parallel fsdp splits the layers of a transformer, not of a {model.config.name} model: use ddp"

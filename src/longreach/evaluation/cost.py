@@ -122,35 +122,41 @@ class Work:
         return max(0.0, self.total - passed) * (elapsed / passed if measured else 1.0)
 
 
-def memory_of_test(model: Model, task: Task, config: EvalConfig) -> tuple[int, int]:
+def memory_of_test(model: Model, task: Task, config: EvalConfig, batch_tokens: int) -> tuple[int, int]:
     """Return the bytes that a test takes at most, and the length at which it does."""
     cost = PassCost.of(model)
     if task.open_ended:
-        return memory_of_text(cost, config)
+        return memory_of_text(cost, config, batch_tokens)
     found = []
     for cell in cells(task, config)[0]:
-        tokens, rows = cell.task.max_tokens(cell.length), batches_of(cell, config)[0][1]
+        tokens, rows = cell.task.max_tokens(cell.length), batches_of(cell, config, batch_tokens)[0][1]
         free = min(rows, config.free_samples)
         needed = cost.memory(rows, tokens, cell.task.max_answer(cell.length)) + free * tokens * cost.cached
         found.append((needed, cell.length))
     return max(found)
 
 
-def memory_of_text(cost: PassCost, config: EvalConfig) -> tuple[int, int]:
+def memory_of_text(cost: PassCost, config: EvalConfig, batch_tokens: int) -> tuple[int, int]:
     """Return the bytes that a test on text takes at most, and the context at which it does."""
-    return max((cost.memory(*_window_batch(context, config)), context) for context in config.lengths)
+    return max((cost.memory(*_window_batch(context, config, batch_tokens)), context) for context in config.lengths)
 
 
-def _window_batch(context: int, config: EvalConfig) -> tuple[int, int, int]:
+def _window_batch(context: int, config: EvalConfig, batch_tokens: int) -> tuple[int, int, int]:
     """Return rows, tokens and predicted tokens of a batch of text."""
     last = predicted_at_once(context)
     tokens = context + last
-    rows = min(max(1, config.batch_tokens // tokens), max(1, config.samples // last))
+    rows = min(max(1, batch_tokens // tokens), max(1, config.samples // last))
     return rows, tokens, last
 
 
 def estimate_test(
-    model: Model, task: Task, policy: IdPolicy, config: EvalConfig, device: str, predict: Predict | None = None
+    model: Model,
+    task: Task,
+    policy: IdPolicy,
+    config: EvalConfig,
+    device: str,
+    batch_tokens: int,
+    predict: Predict | None = None,
 ) -> Work | None:
     """Estimate the time of a test from short pieces of the same work; None if it is short in any case.
 
@@ -161,7 +167,9 @@ def estimate_test(
     cost, every = PassCost.of(model), cells(task, config)[0]
     free = config.free_samples if policy.serves_generation(task) else 0
     passes = [config.samples * cost.operations(cell.task.max_tokens(cell.length)) for cell in every]
-    steps = [_generation_batches(cell, config, free) * cell.task.max_answer(cell.length) for cell in every]
+    steps = [
+        _generation_batches(cell, config, free, batch_tokens) * cell.task.max_answer(cell.length) for cell in every
+    ]
     written = [free * cell.task.max_answer(cell.length) * _step_operations(cost, cell) for cell in every]
     fewest = (sum(passes) + sum(written)) / _SLOWEST[torch.device(device).type] + sum(steps) * _SLOWEST_STEP
     if fewest < _WORTH_MEASURING:
@@ -174,11 +182,11 @@ def estimate_test(
             lengths=Lengths((length,)),
             axes={},
             samples=samples,
-            graph=False,
             free_samples=generated,
             prompt_ids_only=config.prompt_ids_only and generated > 0,
         )
-        return _timed(lambda: evaluate(model, largest.task, policy, plain, 0, device), device)
+        options: Any = {"batch_tokens": batch_tokens, "record": False}
+        return _timed(lambda: evaluate(model, largest.task, policy, plain, 0, device, **options), device)
 
     lengths = list(_shorter(largest))
 
@@ -196,8 +204,8 @@ def estimate_test(
     return Work((config.samples,) * len(every), tuple(seconds_of))
 
 
-def _generation_batches(cell: Cell, config: EvalConfig, free: int) -> int:
-    return sum(start < free for start, _ in batches_of(cell, config))
+def _generation_batches(cell: Cell, config: EvalConfig, free: int, batch_tokens: int) -> int:
+    return sum(start < free for start, _ in batches_of(cell, config, batch_tokens))
 
 
 def _step_operations(cost: PassCost, cell: Cell) -> float:

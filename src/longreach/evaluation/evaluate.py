@@ -17,6 +17,7 @@ from longreach.errors import BadInput
 from longreach.evaluation.controls import Control, spoil
 from longreach.evaluation.exact_match import NEAR_TIE, run_free
 from longreach.evaluation.scores import Score
+from longreach.execution import ExecutionConfig
 from longreach.model import RESERVED, Model
 from longreach.positions.encodings import EncodingConfig
 from longreach.positions.ids import IdPolicy
@@ -37,10 +38,6 @@ class EvalConfig(Settings):
     """Samples in a cell, scored in one pass each."""
     free_samples: int = 256
     """How many of them are also generated token by token; 0 turns it off."""
-    batch_tokens: int = 65_536
-    """Tokens in a forward pass: the memory budget."""
-    graph: bool = True
-    """On a GPU: record the pass over a batch as a CUDA graph and replay it for others of its shape."""
     relabel_ids: bool = False
     """Relabel IDs as in training, instead of using them plain (one-pass scores only)."""
     prompt_ids_only: bool = False
@@ -57,8 +54,8 @@ class EvalConfig(Settings):
     """Seed of the test samples: the same for every run, so that runs are tested alike."""
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.batch_tokens < 1:
-            raise ValueError(f"evaluate needs samples and batch_tokens, got {self.samples} and {self.batch_tokens}")
+        if self.samples < 1:
+            raise ValueError(f"evaluate.samples must be at least 1, got {self.samples}")
         if not 0 <= self.free_samples <= self.samples:
             raise ValueError(f"evaluate.free_samples={self.free_samples} must be in 0..samples={self.samples}")
         for name, values in self.axes.items():
@@ -142,11 +139,18 @@ def evaluate(
     seed: int,
     device: str,
     progress: Callable[[int, str], None] = lambda done, note: None,
+    batch_tokens: int = ExecutionConfig.batch_tokens,
+    record: bool = True,
 ) -> list[Score]:
-    """All cells of one model.  `seed` is the model's and goes into the scores."""
+    """Return the scores of all cells of one model.
+
+    `seed` is the model's and goes into the scores.  A forward pass has at most `batch_tokens` tokens, or one sample.
+    With `record`, a GPU replays passes as CUDA graphs.
+    """
     if config.encoding is not None:
         with model.exchange_encoding(config.encoding):
-            return evaluate(model, task, policy, replace(config, encoding=None), seed, device, progress)
+            plain = replace(config, encoding=None)
+            return evaluate(model, task, policy, plain, seed, device, progress, batch_tokens, record)
     model.eval()
     policy = spoil(policy, config.control)
     scores = []
@@ -156,8 +160,8 @@ def evaluate(
         policy.check_test(cell.task, cell.task.max_tokens(cell.length))
     for cell in tested:
         counts: Counter[str] = Counter()
-        batches = batches_of(cell, config)
-        judge = Judge(model, config.graph and len(batches) >= _WORTH_RECORDING)
+        batches = batches_of(cell, config, batch_tokens)
+        judge = Judge(model, record and len(batches) >= _WORTH_RECORDING)
         for start, size in batches:
             # where half precision settled nothing of the first batch, as with a model that fails, it is not tried again
             try_half = start == 0 or counts["quick"] > 0
@@ -199,10 +203,10 @@ _WORTH_RECORDING = 4
 """Batches of a cell from which recording the pass over one on a GPU pays."""
 
 
-def batches_of(cell: Cell, config: EvalConfig) -> list[tuple[int, int]]:
+def batches_of(cell: Cell, config: EvalConfig, batch_tokens: int) -> list[tuple[int, int]]:
     """(first sample, number of samples): as few batches as the memory budget allows, all of one size but
     for the last."""
-    most = max(1, config.batch_tokens // cell.task.max_tokens(cell.length))
+    most = max(1, batch_tokens // cell.task.max_tokens(cell.length))
     size = math.ceil(config.samples / math.ceil(config.samples / most))
     return [(start, min(size, config.samples - start)) for start in range(0, config.samples, size)]
 

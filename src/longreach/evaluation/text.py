@@ -22,6 +22,7 @@ from longreach.evaluation.context import (
 from longreach.evaluation.documents import over_documents
 from longreach.evaluation.evaluate import EvalConfig
 from longreach.evaluation.scores import Score
+from longreach.execution import ExecutionConfig
 from longreach.text import Split
 
 By = Literal["context", "position"]
@@ -93,12 +94,13 @@ def evaluate_text(
     seed: int,
     device: str,
     progress: Callable[[int, str], None] = lambda done, note: None,
+    batch_tokens: int = ExecutionConfig.batch_tokens,
 ) -> TextResult:
     """`config.lengths` are the sizes of context; about `config.samples` tokens are predicted from each."""
     contexts = sorted(config.lengths)
     targets = choose_targets(split, config.samples, contexts[-1], config.seed)
-    by_context = loss_by_context(predict, split, targets, contexts, config.batch_tokens, device, progress)
-    by_position = loss_by_position(predict, split, targets, contexts[-1], config.batch_tokens, device)
+    by_context = loss_by_context(predict, split, targets, contexts, batch_tokens, device, progress)
+    by_position = loss_by_position(predict, split, targets, contexts[-1], batch_tokens, device)
     losses = [*_by_context(by_context, seed), *_by_position(by_position, seed)]
     scores = [
         Score(seed, context, "next_token", int(right.sum()), len(right))

@@ -89,10 +89,13 @@ def load_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
 
 
 def _tell_apart(results: list[Result]) -> list[Result]:
-    """Runs of one name are seeds of one curve only if all their settings agree; else their folders' names join in."""
+    """Runs of one name are seeds of one curve only if their settings agree; else their folders' names join in.
+
+    The section `execution` does not count.
+    """
     settings: dict[str, set[str]] = {}
     for result in results:
-        settings.setdefault(result.variant, set()).add((result.folder.path / "config.yaml").read_text())
+        settings.setdefault(result.variant, set()).add(result.folder.compared_settings())
     return [
         replace(result, variant=_folder_name(result)) if len(settings[result.variant]) > 1 else result
         for result in results

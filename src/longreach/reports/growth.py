@@ -117,7 +117,7 @@ def compare(
     results, unfinished = load_results(paths)
     groups: dict[str, list[Result]] = {}
     for result in results:
-        groups.setdefault((result.folder.path / "config.yaml").read_text(), []).append(result)
+        groups.setdefault(result.folder.compared_settings(), []).append(result)
     found = [_compare(group, at, by, samples, trust) for group in groups.values()]
     order = list(BACKGROUNDS)
     return sorted(found, key=lambda c: (c.rho, order.index(c.attention), c.k)), unfinished

@@ -20,7 +20,7 @@ from longreach.results.scan import scan
 from longreach.system.files import naming_damage, write_atomically
 
 NAME = ".longreach-index.parquet"
-_VERSION = b"1"
+_VERSION = b"2"
 SCHEMA = pa.schema(
     [
         ("path", pa.string()),

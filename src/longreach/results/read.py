@@ -26,12 +26,15 @@ _TAIL = 65536
 
 def read_run(folder: Path) -> dict[str, Any]:
     """State, origin, settings and scores of a run."""
-    from longreach.config import read_yaml  # brings torch, which a table that is known already need not wait for
+    from longreach.config import (
+        read_yaml,
+        upgrade,
+    )  # brings torch, which a table that is known already need not wait for
 
     row: dict[str, Any] = {"state": "unfinished", "problem": "", "settings": "{}", "scores": [None]}
     row |= {"recipe": "", "variant": "", "seed": None, "step": None}
     try:
-        settings = flatten(read_yaml(folder / "config.yaml"))
+        settings = flatten(upgrade(read_yaml(folder / "config.yaml")))
         row["settings"] = json.dumps(settings)
         row |= _origin(folder / "run.json")
         if (folder / "scores.json").exists():

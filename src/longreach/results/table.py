@@ -49,9 +49,20 @@ def _below(root: Path, index: pa.Table) -> list[str]:
 
 
 def varied(runs: pa.Table) -> list[str]:
-    """Settings that have more than one value among the runs."""
-    settings = [name for name in runs.column_names if name not in (*ABOUT, "scores")]
+    """Return the settings that have several values among the runs; those of `execution` count only if swept."""
+    variants = runs["variant"].unique().to_pylist()
+    settings = [
+        name
+        for name in runs.column_names
+        if name not in (*ABOUT, "scores") and not _is_unswept_execution(name, variants)
+    ]
     return [name for name in settings if pc.count_distinct(runs[name], mode="only_valid").as_py() > 1]
+
+
+def _is_unswept_execution(setting: str, variants: Sequence[str]) -> bool:
+    """Return whether a setting concerns execution, and no variant of a sweep is named by it, or by its old name."""
+    section, _, name = setting.partition(".")
+    return section == "execution" and not any(f".{name}=" in variant for variant in variants)
 
 
 def cells(runs: pa.Table, columns: Sequence[str] = ABOUT) -> pa.Table:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longreach.config import move_path
 from longreach.errors import BadInput
 
 _COMPARE = {
@@ -48,4 +49,5 @@ def parse_condition(text: str) -> ColumnCondition:
     parts = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|!=|=|>|<)\s*(.*?)\s*", text)
     if parts is None or parts[3].startswith("="):
         raise BadInput(f"{text!r} is no condition: expected NAME=VALUE, or one of != >= <= > <")
-    return ColumnCondition(*parts.groups())
+    column, relation, value = parts.groups()
+    return ColumnCondition(move_path(column), relation, value)

@@ -8,8 +8,10 @@ from longreach.runs.observer import Observer
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
 from longreach.runs.parts import new_model, runs_together
 from longreach.runs.recipe import (
+    SECTIONS,
     Recipe,
     RunConfig,
+    build_config,
     find_recipe,
     load_recipe,
     parse_recipe,
@@ -25,11 +27,13 @@ __all__ = [
     "HOLDER",
     "LOCK",
     "MEASURED_STEPS",
+    "SECTIONS",
     "Observer",
     "Recipe",
     "RunConfig",
     "RunFolder",
     "RunInfo",
+    "build_config",
     "check",
     "check_trackers",
     "choose_device",

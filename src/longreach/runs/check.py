@@ -88,8 +88,8 @@ def _refuse_ignored(config: RunConfig, model: Model, predicted: bool) -> None:
         raise BadInput("train.objective.dependency_weight needs model.dependency_head")
     if model.dependency_head is not None:
         config.task.depends_on(_look(config.task, min(legal_lengths(config.task, config.train.lengths))))
-    if config.train.recompute and not isinstance(model, Transformer):
-        raise BadInput(f"train.recompute concerns the layers of a transformer, not of a {config.model.name} model")
+    if config.execution.recompute and not isinstance(model, Transformer):
+        raise BadInput(f"execution.recompute concerns the layers of a transformer, not of a {config.model.name} model")
     if not model.reads_ids and type(ids) is not Sequential:
         raise BadInput(f"model {config.model.name} reads no position IDs, so ids {ids.name} would make no difference")
 

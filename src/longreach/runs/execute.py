@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from longreach.config import to_plain
+from longreach.config import Plain, to_plain
 from longreach.engine.ranks import ALONE, Ranks, processes
 from longreach.errors import BadInput, RunFailed, argument
 from longreach.runs.check import check
@@ -28,8 +28,8 @@ from longreach.runs.training import train_runs
 from longreach.system.files import remove_leftovers
 from longreach.training import Parallel, deterministic_kernels
 
-_TRAINING_WITH_LESS = "a greater train.accumulate, train.recompute and a smaller --stack need less"
-_TESTING_WITH_LESS = "a smaller evaluate.batch_tokens needs less"
+_TRAINING_WITH_LESS = "a greater execution.accumulate, execution.recompute and a smaller --stack need less"
+_TESTING_WITH_LESS = "a smaller execution.batch_tokens (--batch-tokens) with --resume needs less"
 
 
 def choose_device(device: str) -> str:
@@ -94,13 +94,15 @@ def execute_together(
         raise BadInput(f"started as one of {processes()} processes, which `longreach run` alone can make one run of")
     if not ranks.first:
         with (
-            deterministic_kernels(configs[0].train.deterministic, device),
+            deterministic_kernels(configs[0].execution.deterministic, device),
             naming_lack_of_memory(_TRAINING_WITH_LESS, partial(last_good, folders[0])),
         ):
             return follow(configs[0], folders[0], infos[0].seed, device, ranks, parallel, observer.should_stop)
     for config, folder in zip(configs, folders, strict=True):
-        if not (resume and folder.begun):
+        goes_on = resume and folder.begun
+        if not goes_on or (not folder.finished and folder.changes_of_execution(config)):
             check(config)
+        if not goes_on:
             folder.refuse_existing()  # before the lock makes a folder or touches a foreign one
         if not folder.finished:
             verify_corpus(config.task)
@@ -125,17 +127,20 @@ def _execute_locked(
 ) -> bool:
     todo = []
     for config, folder, info in zip(configs, folders, infos, strict=True):
-        journal = Journal(folder.path, observer.say)
+        journal, changes = Journal(folder.path, observer.say), ""
         if resume and folder.begun:
             refuse_other_config(folder, config)
             if folder.finished:
                 observer.say(f"{folder.path} is finished already")
                 continue
+            changes = folder.update_execution(config)
             folder.note_resume(_signed(info, config, folder, observer.say))
         else:
             signed = _signed(info, config, folder, observer.say)
             folder.create(config, replace(signed, corpus=corpus_of(config.task)))
         journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)
+        if changes:
+            journal.note("changed", message=changes)
         model = new_model(config, info.seed, device)
         todo.append(Run(config, folder, info.seed, model, journal, Trackers(track, config, folder, info)))
     if not todo:
@@ -146,7 +151,7 @@ def _execute_locked(
         for run in todo:
             closing.enter_context(run.journal)
             closing.enter_context(run.tracker)
-        closing.enter_context(deterministic_kernels(configs[0].train.deterministic, device))
+        closing.enter_context(deterministic_kernels(configs[0].execution.deterministic, device))
         with naming_lack_of_memory(_TRAINING_WITH_LESS, partial(last_good, todo[0].folder)):
             done = train_runs(todo, device, observer, failures, ranks, parallel)
         if not done:
@@ -191,14 +196,19 @@ def _interrupted(runs: list[Run]) -> bool:
 
 
 def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
-    """A run goes on only as it was started, and on the same text."""
-    asked = to_plain(config)
-    named = {path: pair for path, pair in _differences(folder.settings(), asked).items() if path.endswith(".name")}
+    """Raise BadInput unless a run goes on as it was started, but for its execution, and on the same text."""
+    asked = _without_execution(to_plain(config))
+    recorded = _without_execution(folder.settings())
+    named = {path: pair for path, pair in _differences(recorded, asked).items() if path.endswith(".name")}
     # other classes are refused before they are imported
-    for path, (old, new) in (named or _differences(to_plain(folder.config()), asked)).items():
+    for path, (old, new) in (named or _differences(_without_execution(to_plain(folder.config())), asked)).items():
         other = f"choose another {argument('out')}"
         raise BadInput(f"{folder.path} was started with {path}={old}, now asked for {new}: {other}")
     refuse_other_corpus(folder, config.task)
+
+
+def _without_execution(settings: Plain) -> Plain:
+    return {section: value for section, value in settings.items() if section != "execution"}
 
 
 def _differences(old: object, new: object, path: str = "") -> dict[str, tuple[object, object]]:

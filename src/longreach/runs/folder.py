@@ -4,7 +4,7 @@ config.yaml        the whole configuration, defaults written out
 run.json           recipe, variant, seed, versions, device, commit, the corpus of a text
 metrics.jsonl      one line per logged step; TensorBoard's files lie beside it in tensorboard/
 checkpoints/       step-N.safetensors with step-N.json
-log.jsonl          what happened, and when: started, resumed, checkpoint, gave up, testing, finished
+log.jsonl          what happened, and when: started, resumed, changed, checkpoint, gave up, testing, finished
 tracking.json      what the run is called in Weights & Biases or trackio, if it was sent there
 scores.json, .csv  counts per cell          card.json   the information card
 losses.json        on text: loss by context and by position; every token's in losses.safetensors
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from longreach.config import Plain, build, dump_yaml, read_yaml, to_plain
+from longreach.config import Plain, build, dump_yaml, read_yaml, to_plain, upgrade
 from longreach.errors import BadInput, RunFailed, argument
 from longreach.evaluation import (
     Card,
@@ -36,6 +36,7 @@ from longreach.evaluation import (
     to_csv,
     to_json,
 )
+from longreach.execution import ExecutionConfig
 from longreach.runs.origin import is_signed, places_of_classes, sign
 from longreach.runs.recipe import RunConfig
 from longreach.system.files import append_line, naming_damage, parse_json, read_json, write_atomically
@@ -105,11 +106,28 @@ class RunFolder:
             raise RunFailed(f"cannot write to {self.path}: {error.strerror}") from error
 
     def settings(self) -> Plain:
-        """Read config.yaml without importing the classes that it names."""
+        """Read config.yaml, as this version writes it, without importing the classes that it names."""
         path = self.path / "config.yaml"
         if not path.is_file():
             raise BadInput(f"{self.path} is not a run folder: it has no config.yaml")
-        return read_yaml(path)
+        return upgrade(read_yaml(path))
+
+    def compared_settings(self) -> str:
+        """Return the settings as text that is the same for runs that differ in `execution` only."""
+        settings = {section: value for section, value in self.settings().items() if section != "execution"}
+        return json.dumps(settings, sort_keys=True, default=str)
+
+    def changes_of_execution(self, config: RunConfig) -> dict[str, tuple[Any, Any]]:
+        """Return the settings of `execution` in which config.yaml differs from a configuration, as (old, new)."""
+        old = to_plain(build(ExecutionConfig, self.settings().get("execution", {}), "execution"))
+        return {name: (old[name], new) for name, new in to_plain(config.execution).items() if old[name] != new}
+
+    def update_execution(self, config: RunConfig) -> str:
+        """Write a configuration that differs in `execution` only; return a line on the changes, empty if none."""
+        changes = self.changes_of_execution(config)
+        if changes:
+            write_atomically(self.path / "config.yaml", _content(config))
+        return ", ".join(f"execution.{name}={new} (before: {old})" for name, (old, new) in changes.items())
 
     def config(self, trust: bool = False) -> RunConfig:
         """Build the configuration.
@@ -134,7 +152,8 @@ class RunFolder:
         if not places:
             return {}
         path = self.path / "config.yaml"
-        return {"places": places, "signature": sign(path.read_bytes() if path.exists() else _content(config), places)}
+        keeps = path.exists() and not self.changes_of_execution(config)
+        return {"places": places, "signature": sign(path.read_bytes() if keeps else _content(config), places)}
 
     def _signed_places(self) -> dict[str, str]:
         """Return the places of classes if this user signed them, else none."""

@@ -49,7 +49,7 @@ def _train(
             raise RunFailed(f"step {step} is not in {folder.checkpoints}: all processes need the same file system")
         load_checkpoint(seen[0], model, optimizer)
     shared = Shared(parallel, ranks, device, config.train, model, optimizer)
-    shared.model.recompute = config.train.recompute
+    shared.model.recompute = config.execution.recompute
     data = training_data(config, config.train.batch_size, [seed], device)
 
     def validate(done: int) -> float:
@@ -70,5 +70,13 @@ def _train(
         should_stop=lambda: ranks.any(should_stop()),
     )
     return train(
-        shared.model, shared.optimizer, data, config.train, hooks, start_step=step, ranks=ranks, loss=shared.loss
+        shared.model,
+        shared.optimizer,
+        data,
+        config.train,
+        hooks,
+        start_step=step,
+        ranks=ranks,
+        loss=shared.loss,
+        execution=config.execution,
     )

@@ -16,6 +16,7 @@ def seconds_per_step(runs: Sequence[tuple[RunConfig, int]], device: str) -> floa
     """Of runs, each with its seed, that are trained as one.  Measured after one step that does not count; eager, also
     where they are to be compiled."""
     how, shares = common_training([config for config, _ in runs])
+    execution = runs[0][0].execution
     models = [new_model(config, seed, device) for config, seed in runs]
     model = (models[0] if len(models) == 1 else stack_models(models)).train()
     take_step = Stepper(
@@ -25,9 +26,9 @@ def seconds_per_step(runs: Sequence[tuple[RunConfig, int]], device: str) -> floa
         how.optimizer,
         how.objective,
         how.steps,
-        how.accumulate,
+        execution.accumulate,
         bf16=how.precision == "bf16",
-        record=how.graph,
+        record=execution.graph,
         shares=shares,
     )
     take_step(0).tolist()  # reading the loss waits for the device

@@ -6,20 +6,21 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from longreach.config import Plain, Settings, build, merge, read_yaml
+from longreach.config import Plain, Settings, build, merge, move_fields, read_yaml, upgrade
 from longreach.config.registry import kind_of, name_of, nearest
 from longreach.errors import BadInput
 from longreach.evaluation import EvalConfig
+from longreach.execution import ExecutionConfig
 from longreach.model import ModelConfig, TransformerConfig
 from longreach.positions.ids import IdPolicy, Sequential
 from longreach.tasks import Task
-from longreach.training import TrainConfig
+from longreach.training import OptimizerConfig, TrainConfig
 from longreach.version import PACKAGE
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Settings):
-    """Everything that decides the result of a run, but for the seed's number."""
+    """Everything that decides the result of a run except its seed, and how the run is computed."""
 
     task: Task
     """What is asked."""
@@ -31,6 +32,27 @@ class RunConfig(Settings):
     """How it trains."""
     evaluate: EvalConfig = field(default_factory=EvalConfig)
     """What it is asked afterwards."""
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    """How it is computed.  This section alone may change when a run is resumed."""
+
+    def __post_init__(self) -> None:
+        size, parts = self.train.batch_size, self.execution.accumulate
+        if size % parts:
+            raise ValueError(f"train.batch_size={size} does not split into {parts} parts (execution.accumulate)")
+
+
+SECTIONS = {
+    "train": TrainConfig,
+    "train.optimizer": OptimizerConfig,
+    "evaluate": EvalConfig,
+    "execution": ExecutionConfig,
+}
+"""Sections of a recipe whose class does not depend on a name, for help texts."""
+
+
+def build_config(settings: Mapping[str, Any]) -> RunConfig:
+    """Build the configuration of a run from plain settings, those of earlier versions included."""
+    return build(RunConfig, upgrade(settings))
 
 
 @dataclass(frozen=True)
@@ -61,14 +83,14 @@ def parse_recipe(
     name: str, content: Mapping[str, Any], changes: Mapping[str, Any], only: Collection[str] | None = None
 ) -> Recipe:
     content = merge(content, {key: value for key, value in changes.items() if key in _HEAD})
-    overrides = {key: value for key, value in changes.items() if key not in _HEAD}
+    overrides = move_fields({key: value for key, value in changes.items() if key not in _HEAD})
     seeds = seeds_of(name, content)
     _refuse_unknown_keys(overrides)
     built = {}
     for variant, settings in variant_settings(name, content).items():
         if only is None or variant in only:  # what is changed may not even exist in the others
             settings = merge(settings, overrides)
-        built[variant] = build(RunConfig, settings)
+        built[variant] = build_config(settings)
     return Recipe(
         name=name,
         title=str(content.get("title", name)),
@@ -93,13 +115,13 @@ def variant_settings(name: str, content: Mapping[str, Any]) -> dict[str, Plain]:
     variants = content.get("variants", {"": {}})
     if not isinstance(variants, Mapping) or not variants:
         raise BadInput(f"{name}: variants must be a mapping from names to settings")
-    base = _with_names({key: value for key, value in content.items() if key not in _HEAD})
+    base = _with_names(move_fields({key: value for key, value in content.items() if key not in _HEAD}))
     _refuse_unknown_keys(base)
     found = {}
     for variant, own in variants.items():
         if not isinstance(own, Mapping | None):
             raise BadInput(f"variants.{variant}: expected a mapping of settings, got {own!r}")
-        found[_check_name(str(variant))] = merge(base, own or {})
+        found[_check_name(str(variant))] = merge(base, move_fields(own or {}))
     return found
 
 

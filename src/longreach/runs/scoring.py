@@ -19,6 +19,7 @@ from longreach.evaluation import (
     text_work,
     total_samples,
 )
+from longreach.execution import ExecutionConfig
 from longreach.model import Model
 from longreach.positions.ids import IdPolicy
 from longreach.runs.corpus import refuse_other_corpus, verify_corpus
@@ -43,7 +44,7 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
     report = observer.phase(f"test {label(folder)}", work_of_test(config.task, config.evaluate))
     for line in left_out(config.task, config.evaluate):
         journal.tell("left out", f"left out: {line}")
-    expect_test(model, config, config.evaluate, device, observer)
+    expect_test(model, config, config.evaluate, config.execution, device, observer)
 
     def progress(done: int, note: str) -> None:
         report(done, note)
@@ -51,7 +52,9 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
             raise _StopTesting
 
     try:
-        scores, text = run_test(model, config.task, config.ids, config.evaluate, seed, device, progress)
+        scores, text = run_test(
+            model, config.task, config.ids, config.evaluate, seed, device, config.execution, progress
+        )
     except _StopTesting:
         return False
     lengths = legal_lengths(config.task, config.train.lengths)
@@ -69,13 +72,15 @@ def work_of_test(task: Task, config: EvalConfig) -> int:
     return text_work(config) if task.open_ended else total_samples(task, config)
 
 
-def expect_test(model: Model, config: RunConfig, asked: EvalConfig, device: str, observer: Observer) -> None:
+def expect_test(
+    model: Model, config: RunConfig, asked: EvalConfig, execution: ExecutionConfig, device: str, observer: Observer
+) -> None:
     """Tell the observer how long a test will take; raise BadInput if it does not fit into memory."""
-    needed, length = memory_of_test(model, config.task, asked)
-    smaller = "test shorter lengths, or set a smaller evaluate.batch_tokens (--batch-tokens)"
+    needed, length = memory_of_test(model, config.task, asked, execution.batch_tokens)
+    smaller = "test shorter lengths, or set a smaller execution.batch_tokens"
     check_memory(needed, device, f"a test at length {length}", smaller, observer.say)
     predict = next_tokens(model.eval(), config.task, config.ids, asked.shift) if config.task.open_ended else None
-    work = estimate_test(model, config.task, config.ids, asked, device, predict)
+    work = estimate_test(model, config.task, config.ids, asked, device, execution.batch_tokens, predict)
     if work is not None:
         observer.expect(work)
 
@@ -92,16 +97,19 @@ def run_test(
     config: EvalConfig,
     seed: int,
     device: str,
+    execution: ExecutionConfig,
     progress: Callable[[int, str], None] = lambda done, note: None,
 ) -> tuple[list[Score], TextResult | None]:
     """Scores of a trained model by length; on text also its losses."""
     if not isinstance(task, Text):
-        return evaluate(model, task, policy, config, seed, device, progress), None
+        budget, record = execution.batch_tokens, execution.graph
+        return evaluate(model, task, policy, config, seed, device, progress, budget, record), None
     check_text_test(config)
     verify_corpus(task)
     with nullcontext() if config.encoding is None else model.exchange_encoding(config.encoding):
         predict = next_tokens(model.eval(), task, policy, config.shift, config.seed)
-        result = evaluate_text(predict, task.held_out("test").documents, config, seed, device, progress)
+        split = task.held_out("test").documents
+        result = evaluate_text(predict, split, config, seed, device, progress, execution.batch_tokens)
     return result.scores, result
 
 

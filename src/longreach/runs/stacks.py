@@ -39,8 +39,9 @@ def _stack_key(config: RunConfig) -> str | None:
         return None
     optimizer = replace(config.train.optimizer, lr=1.0)
     training = replace(config.train, optimizer=optimizer, lengths=Span(1, 1), prime=None)
+    execution = replace(config.execution, batch_tokens=1, device="auto", stack="auto")  # each run is tested alone
     rows = [tuple(tensor.shape[1:]) for tensor in data.batch(0).tensors()]
     weights = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     levels = config.ids.level_sizes(config.task)
-    settings = (to_plain(config.model), to_plain(training), type(config.task), levels, model.largest_id)
-    return repr((*settings, rows, weights))
+    settings = (to_plain(config.model), to_plain(training), to_plain(execution), type(config.task), levels)
+    return repr((*settings, model.largest_id, rows, weights))

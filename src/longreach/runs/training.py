@@ -42,7 +42,8 @@ def train_runs(
     parallel: Parallel,
 ) -> bool:
     settings, shares = common_training([run.config for run in runs])
-    starts = _starts(runs, settings.save_every)
+    execution = runs[0].config.execution
+    starts = _starts(runs, execution.save_every)
     steps = [_step(start) for start in starts]
     if len(set(steps)) > 1:
         runs[0].journal.warn(
@@ -56,7 +57,7 @@ def train_runs(
         if start is not None:
             load_checkpoint(start, run.model, own)
             run.journal.tell("resumed", f"resuming {run.folder.path} at step {step}", step=step)
-        prune(run.folder.checkpoints, settings.keep_last, step)
+        prune(run.folder.checkpoints, execution.keep_last, step)
         run.folder.forget_after(step)
         run.tracker.forget_after(step)
     ranks.hear(step)
@@ -71,11 +72,11 @@ def train_runs(
         optimizer = build_optimizer(settings.optimizer, model)
         if step:
             stack_state(optimizer, optimizers)
-    model.recompute = settings.recompute
+    model.recompute = execution.recompute
     # only training runs compiled: a test has a new shape for every length, and each would be compiled anew
-    if settings.compile:
+    if execution.compile:
         check_compiler(device, torch.__version__)
-    compiled = model.compiled() if settings.compile else None
+    compiled = model.compiled() if execution.compile else None
     data = stacked_data([(run.config, run.seed) for run in runs], device)
     report = observer.phase(f"train {_labels(runs)}", settings.steps)
     report(step, "")
@@ -112,7 +113,7 @@ def train_runs(
                 # not before all are saved: a stack that is killed in between goes back to a step that all have
                 for run in runs:
                     remove_later(run.folder.checkpoints, done)
-                    prune(run.folder.checkpoints, settings.keep_last, done)
+                    prune(run.folder.checkpoints, execution.keep_last, done)
             journal.note("checkpoint", step=done, score=score)
             observer.saved(folder)
             ranks.wait()
@@ -138,7 +139,7 @@ def train_runs(
 
     every = [hooks(number) for number in range(len(runs))]
     loss = None if shared is None else shared.loss
-    return train(model, optimizer, data, settings, every, step, compiled, shares, ranks, loss)
+    return train(model, optimizer, data, settings, every, step, compiled, shares, ranks, loss, execution)
 
 
 def check_compiler(device: str, version: str) -> None:
@@ -147,7 +148,9 @@ def check_compiler(device: str, version: str) -> None:
     On CPUs, torch 2.11 compiles the layers of our models so that gradients are off by 2%; 2.12 and 2.13 are right.
     """
     if torch.device(device).type == "cpu" and version.startswith("2.11."):
-        raise BadInput(f"train.compile on a CPU needs torch 2.12 or newer: {version} computes other gradients there")
+        raise BadInput(
+            f"execution.compile on a CPU needs torch 2.12 or newer: {version} computes other gradients there"
+        )
 
 
 def _train_group(
@@ -189,7 +192,7 @@ def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
     if config.task.open_ended:
         tokens = config.task.held_out("valid").sample(length, draws.child("task"), longest).tokens
         predict = next_tokens(model, config.task, config.ids, seed=seed)
-        size = max(1, config.evaluate.batch_tokens // longest)
+        size = max(1, config.execution.batch_tokens // longest)
         starts = range(0, len(tokens), size)
         return -float(torch.cat([predict(tokens[first : first + size], longest - 1)[0] for first in starts]).mean())
     sample = config.task.sample(length, draws.child("task"), longest)

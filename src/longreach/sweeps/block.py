@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from longreach.config import Plain, merge, read_yaml
+from longreach.config import Plain, merge, move_fields, move_path, nested, read_yaml
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
 from longreach.runs import RunConfig, find_recipe, seeds_of, variant_settings
-from longreach.sweeps.expand import AxisValue, SettingsCondition, When
+from longreach.sweeps.expand import AxisValue, SettingsCondition, When, move_wanted
 from longreach.sweeps.names import is_folder_name
 from longreach.sweeps.source import Place, SweepSource
 
@@ -32,8 +32,6 @@ class SweepBlock:
     listed: list[list[AxisValue]]
     whens: list[When]
     left_out: list[SettingsCondition]
-    stack: int
-    """Runs that are trained as one computation, at most."""
 
 
 def read_block(source: SweepSource, content: Plain, place: Place, stem: str, title: str) -> SweepBlock:
@@ -48,7 +46,7 @@ def read_block(source: SweepSource, content: Plain, place: Place, stem: str, tit
     listed = _read_list(source, content, place)
     for entry in listed:
         for choice in entry:
-            if choice.path in grid:
+            if move_path(choice.path) in map(move_path, grid):
                 source.blame(
                     choice.place, f"{choice.path} stands in grid as well: it can be varied in one of them only"
                 )
@@ -62,7 +60,6 @@ def read_block(source: SweepSource, content: Plain, place: Place, stem: str, tit
         listed=listed,
         whens=_read_whens(source, content, place),
         left_out=_read_conditions(source, content, place),
-        stack=count(source, content, "stack", place, least=1, default=1),
     )
 
 
@@ -78,7 +75,9 @@ class _Base:
 
 def _read_recipe(source: SweepSource, content: Plain, place: Place) -> _Base:
     """The recipe with the block's settings on top, or these alone."""
-    own = {key: content[key] for key in SECTIONS if key in content}
+    own = _own_settings(source, content, place)
+    if own is None:
+        return _Base("", "", {}, (0,))
     asked, named = content.get("variants"), content.get("recipe")
     try:
         if named is None:
@@ -106,6 +105,23 @@ def _read_recipe(source: SweepSource, content: Plain, place: Place) -> _Base:
             source.blame((*place, "variants", index), f"variants: {variant} stands twice")
     picked = {variant: merge(settings, own) for variant, settings in variants.items() if variant in chosen}
     return _Base(path.stem, title, picked, seeds)
+
+
+def _own_settings(source: SweepSource, content: Plain, place: Place) -> Plain | None:
+    """Return the settings that stand in the block itself; `stack` is short for `execution.stack`.
+
+    Return None after a mistake.
+    """
+    try:
+        own = move_fields({key: content[key] for key in SECTIONS if key in content})
+    except BadInput as error:
+        source.blame((*place, *str(error).split(" ")[0].split(".")), str(error))
+        return None
+    if "stack" in content:
+        if isinstance(execution := own.get("execution"), Mapping) and "stack" in execution:
+            source.blame((*place, "stack"), "stack and execution.stack are one setting: give one of them")
+        own = merge(own, nested("execution.stack", count(source, content, "stack", place, least=1, default=1)))
+    return own
 
 
 def _find(folder: Path, named: str) -> Path:
@@ -139,7 +155,9 @@ def _read_list(source: SweepSource, content: Plain, place: Place) -> list[list[A
 
 def _read_conditions(source: SweepSource, content: Plain, place: Place) -> list[SettingsCondition]:
     entries = _entries(source, content, "except", place)
-    return [SettingsCondition(_settings(source, entry, where, "variant"), where) for entry, where in entries]
+    return [
+        SettingsCondition(move_wanted(_settings(source, entry, where, "variant")), where) for entry, where in entries
+    ]
 
 
 def _read_whens(source: SweepSource, content: Plain, place: Place) -> list[When]:
@@ -155,7 +173,7 @@ def _read_whens(source: SweepSource, content: Plain, place: Place) -> list[When]
                 )
         condition = _settings(source, entry.get("if", {}), (*where, "if"), "variant")
         changes = _settings(source, entry.get("set", {}), (*where, "set"))
-        whens.append(When(SettingsCondition(condition, where), changes))
+        whens.append(When(SettingsCondition(move_wanted(condition), where), changes))
     return whens
 
 
@@ -184,6 +202,8 @@ def _settings(source: SweepSource, content: Any, place: Place, *others: str) -> 
         if not isinstance(path, str) or (path.split(".")[0] not in SECTIONS and path not in others):
             text = f"{path}: unknown setting{nearest(str(path).split('.')[0], (*SECTIONS, *others))}"
             source.blame((*place, str(path)), text)
+        elif (new := move_path(path)) != path and new in content:
+            source.blame((*place, path), f"{path} is now {new}: give one of them")
         else:
             known[path] = value
     return known

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from longreach.config import Plain, merge, nested
+from longreach.config import Plain, merge, move_fields, nested
 from longreach.sweeps.source import Place
 
 
@@ -55,7 +55,7 @@ def combinations(grid: Mapping[str, Sequence[AxisValue]], listed: Sequence[Seque
 def lay_on_top(settings: Plain, changes: Iterable[tuple[str, Any]]) -> Plain:
     """Settings with others on top.  `ids` comes before `ids.max_id`, whatever their order in the file."""
     for path, value in sorted(changes, key=lambda change: change[0]):
-        settings = merge(settings, nested(path, value))
+        settings = merge(settings, move_fields(nested(path, value)))
     return settings
 
 
@@ -69,6 +69,19 @@ def settle(variant: str, settings: Plain, combination: Combination, whens: Itera
             settings = lay_on_top(settings, when.changes.items())
             held.append(when)
     return settings, held
+
+
+def move_wanted(wanted: Mapping[str, Any]) -> Plain:
+    """Return the settings that a condition names under their present names."""
+    found: Plain = {}
+    for path, value in wanted.items():
+        given = nested(path, value)
+        moved = move_fields(given)
+        if moved == given:
+            found[path] = value
+        else:
+            found |= {f"{section}.{name}": one for section, own in moved.items() for name, one in own.items()}
+    return found
 
 
 def _at(settings: Any, path: str) -> Any:

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import torch
 
-from longreach.config import build
 from longreach.errors import BadInput, RunFailed
-from longreach.runs import LOCK, RunConfig, RunFolder, choose_device, execute_together, gather_info, wait_for_lock
+from longreach.runs import LOCK, RunFolder, build_config, choose_device, execute_together, gather_info, wait_for_lock
 from longreach.sweeps.courier import Courier
 from longreach.sweeps.order import Order
 from longreach.sweeps.progress import Recorder
@@ -81,8 +80,8 @@ def _work(order: Order, should_stop: Callable[[], bool]) -> int:
                 couriers[folder.path].send()
 
         recorder = Recorder([folder.path for folder in folders if not folder.finished], beat)
-        configs = [build(RunConfig, config) for config in order.configs]
-        if any(config.train.deterministic for config in configs):
+        configs = [build_config(config) for config in order.configs]
+        if any(config.execution.deterministic for config in configs):
             ask_for_repeatable_products(order.device)  # before the device is looked at
         device = choose_device(order.device)
         runs = list(zip(order.variants, order.seeds, strict=True))

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from longreach.config import build, to_plain
+from longreach.config import to_plain
 from longreach.errors import BadInput
-from longreach.runs import RunConfig, RunFolder, check, cut_into_stacks, refuse_other_config
+from longreach.runs import RunConfig, RunFolder, build_config, check, cut_into_stacks, refuse_other_config
 from longreach.sweeps.block import SweepBlock
 from longreach.sweeps.complaints import Complaints, Origins
 from longreach.sweeps.expand import combinations, settle
@@ -80,6 +80,15 @@ class SweepPlan:
     def runs(self) -> list[PlannedRun]:
         return [run for variation in self.variations for run in variation.runs]
 
+    @property
+    def device(self) -> str:
+        """The kind of device that all runs ask for; a sweep hands out GPUs itself."""
+        asked = sorted({variation.config.execution.device for variation in self.variations})
+        if len(asked) != 1 or asked[0] not in ("auto", "cpu", "cuda"):
+            text = f"execution.device must be auto, cpu or cuda for all runs of a sweep, got {', '.join(asked)}"
+            raise BadInput(f"{self.source.path}: {text}")
+        return asked[0]
+
     @cached_property
     def jobs(self) -> list[Job]:
         """Runs of a block that may share a stack do, finished or not: it must not matter how far the sweep is.  To find
@@ -109,7 +118,9 @@ def check_plan(plan: SweepPlan, out: Path, progress: Callable[[int, int], None] 
             for folder in (run.folder(out) for run in variation.runs):
                 if (folder.path / "config.yaml").exists():
                     refuse_other_config(folder, variation.config)
-            check(variation.config, stacked=min(variation.block.stack, len(variation.block.seeds)) > 1)
+            check(
+                variation.config, stacked=min(variation.config.execution.stack_size(1), len(variation.block.seeds)) > 1
+            )
         except BadInput as error:
             complaints.add(variation.name, variation.origins, str(error))
     for complaints in of_block.values():
@@ -134,7 +145,7 @@ def _expand(source: SweepSource, block: SweepBlock) -> list[Variation]:
             origins = (*applied, *(choice.place for choice in combination), (*block.place, "variants", variant))
             complaints.runs.append(origins)
             try:
-                found.append(Variation(block, name, origins, build(RunConfig, settings)))
+                found.append(Variation(block, name, origins, build_config(settings)))
             except BadInput as error:
                 complaints.add(name, origins, str(error))
     complaints.tell()
@@ -150,7 +161,7 @@ def _expand(source: SweepSource, block: SweepBlock) -> list[Variation]:
 
 def _jobs(block: SweepBlock, variations: list[Variation]) -> list[Job]:
     own = [(variation.config, variation.runs) for variation in variations if variation.block is block]
-    return [Job(stack) for stack in cut_into_stacks(own, lambda config: block.stack)]
+    return [Job(stack) for stack in cut_into_stacks(own, lambda config: config.execution.stack_size(1))]
 
 
 def _refuse_duplicates(source: SweepSource, variations: list[Variation]) -> None:

@@ -17,7 +17,7 @@ def ask_for_repeatable_products(device: str) -> None:
     if device == "cpu" or os.environ.get(_VARIABLE) in _REPEATABLE:
         return
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        raise BadInput(f"train.deterministic comes too late: CUDA has started without {_VARIABLE}={_REPEATABLE[0]}")
+        raise BadInput(f"execution.deterministic comes too late: CUDA has started without {_VARIABLE}={_REPEATABLE[0]}")
     os.environ[_VARIABLE] = _REPEATABLE[0]
 
 
@@ -36,6 +36,6 @@ def deterministic_kernels(wanted: bool, device: str) -> Iterator[None]:
     except RuntimeError as error:
         if "does not have a deterministic implementation" not in str(error):
             raise
-        raise BadInput(f"train.deterministic: {str(error).split('.')[0]}; set it to false") from error
+        raise BadInput(f"execution.deterministic: {str(error).split('.')[0]}; set it to false") from error
     finally:
         torch.use_deterministic_algorithms(before)

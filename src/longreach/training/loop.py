@@ -11,6 +11,7 @@ from torch import nn
 from longreach.engine.ranks import ALONE, Ranks
 from longreach.engine.stacked_stream import StackedStream
 from longreach.errors import RunFailed
+from longreach.execution import ExecutionConfig
 from longreach.model import Model
 from longreach.training.config import TrainConfig
 from longreach.training.optimizer import learning_rate
@@ -43,6 +44,7 @@ def train(
     shares: Sequence[float] | None = None,
     ranks: Ranks = ALONE,
     loss: nn.Module | None = None,
+    execution: ExecutionConfig | None = None,
 ) -> bool:
     """Train from `start_step` to the end; False if asked to stop before, with everything saved.
 
@@ -51,6 +53,7 @@ def train(
     differ, as shares of the configured one.  Several `ranks` call this together, with the `loss` that they have in
     common; their hooks agree on when to stop.
     """
+    execution = execution or ExecutionConfig()
     every = [hooks] if isinstance(hooks, Hooks) else list(hooks)
     unread: list[torch.Tensor] = []
     latest: list[list[float]] = []
@@ -64,9 +67,9 @@ def train(
         config.optimizer,
         config.objective,
         config.steps,
-        config.accumulate,
+        execution.accumulate,
         bf16=config.precision == "bf16",
-        record=config.graph,
+        record=execution.graph,
         shares=shares,
         ranks=ranks,
         loss=loss,
@@ -76,8 +79,8 @@ def train(
         done = step + 1
         last = done == config.steps
         stop = every[0].should_stop()
-        logging = done % config.log_every == 0 or last
-        saving = done % config.save_every == 0 or last or stop
+        logging = done % execution.log_every == 0 or last
+        saving = done % execution.save_every == 0 or last or stop
         if _reads_every_loss(data.device) or logging or saving:
             read = torch.stack(unread).tolist()
             _drop_spoilt(alive, read, first_step=done - len(read) + 1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from longreach.config import Lengths, Plain, build, to_plain
 from longreach.errors import BadInput, argument
 from longreach.evaluation import EvalConfig, Score, TextResult, make_card
+from longreach.execution import ExecutionConfig
 from longreach.runs import RunFolder, expect_test, find_runs, left_out, run_test, work_of_test
 from longreach.training import legal_lengths
 from longreach.verbs.progress import Watch, bars
@@ -22,7 +23,8 @@ def evaluate(
     lengths: Lengths | str | int | Sequence[int] | None = None,
     samples: int | None = None,
     axes: Mapping[str, Sequence[Any]] | None = None,
-    device: str = "auto",
+    execution: ExecutionConfig | Mapping[str, Any] | None = None,
+    device: str | None = None,
     trust: bool = False,
     progress: bool = True,
     **settings: Any,
@@ -34,7 +36,8 @@ def evaluate(
         lengths: Test lengths such as `"20:500:20"` or `[10, 20, 40]`.
         samples: Samples of each length.
         axes: Task settings to vary, such as `{"k": [4, 6]}`.
-        device: `auto`, `cpu` or `cuda`.
+        execution: Fields of `ExecutionConfig` that differ from the run's own.
+        device: `auto`, `cpu` or `cuda`; short for `execution={"device": ...}`.
         trust: Let the run folder name classes of the working folder.
         progress: Show progress bars on a terminal.
         settings: Other fields of `EvalConfig`.  A field that is not given keeps its value from the run's own test.
@@ -43,7 +46,8 @@ def evaluate(
         BadInput: A setting does not exist or does not fit the model.
     """
     changes = given(lengths=lengths, samples=samples, axes=axes) | settings
-    return _test(load_trained(run, device, trust), changes, bars(progress))[1]
+    asked = _execution(execution, device)
+    return _test(load_trained(run, _device(asked), trust), changes, asked, bars(progress))[1]
 
 
 def evaluate_runs(
@@ -52,7 +56,8 @@ def evaluate_runs(
     lengths: Lengths | str | int | Sequence[int] | None = None,
     samples: int | None = None,
     axes: Mapping[str, Sequence[Any]] | None = None,
-    device: str = "auto",
+    execution: ExecutionConfig | Mapping[str, Any] | None = None,
+    device: str | None = None,
     trust: bool = False,
     progress: bool = True,
     **settings: Any,
@@ -62,7 +67,19 @@ def evaluate_runs(
     The arguments are those of `evaluate`.
     """
     changes = given(lengths=lengths, samples=samples, axes=axes) | settings
-    return [score_folder(found, changes, device, trust, bars(progress)) for found in runs_below(folder)]
+    asked = _execution(execution, device)
+    return [score_folder(found, changes, asked, trust, bars(progress)) for found in runs_below(folder)]
+
+
+def _execution(settings: ExecutionConfig | Mapping[str, Any] | None, device: str | None) -> Plain:
+    """Return the execution settings that were given, with the device among them."""
+    plain = to_plain(settings) if isinstance(settings, ExecutionConfig) else dict(settings or {})
+    return plain | given(device=device)
+
+
+def _device(execution: Plain) -> str:
+    """Return the device that was given: the device of the training may be another machine's."""
+    return build(ExecutionConfig, execution, "execution").device
 
 
 def given(**settings: Any) -> Plain:
@@ -79,13 +96,13 @@ def runs_below(folder: str | Path) -> list[RunFolder]:
 
 
 def score_folder(
-    folder: RunFolder, changes: Plain, device: str, trust: bool, watch: Watch, where: str = ""
+    folder: RunFolder, changes: Plain, execution: Plain, trust: bool, watch: Watch, where: str = ""
 ) -> "Result":
     """Test the model of a run folder; `where` is the recipe section that errors name in front of a setting."""
     from longreach.reports import Result  # matplotlib takes a while to load
 
-    trained = load_trained(folder, device, trust)
-    asked, scores, text = _test(trained, changes, watch, where)
+    trained = load_trained(folder, _device(execution), trust)
+    asked, scores, text = _test(trained, changes, execution, watch, where)
     config, info = trained.config, folder.info()
     lengths = legal_lengths(config.task, config.train.lengths)
     card = make_card(config.task, config.ids, lengths, asked, config.train.prime)
@@ -93,10 +110,11 @@ def score_folder(
 
 
 def _test(
-    trained: Trained, changes: Plain, watch: Watch, where: str = ""
+    trained: Trained, changes: Plain, execution: Plain, watch: Watch, where: str = ""
 ) -> tuple[EvalConfig, list[Score], TextResult | None]:
     config, model, device, folder = trained
     asked = _asked(config.evaluate, changes, where)
+    computed = build(ExecutionConfig, {**to_plain(config.execution), **execution}, "execution")
     if asked.prompt_ids_only and config.ids.supplier(config.task) != "model":
         raise BadInput(
             f"{argument('prompt_ids_only')} concerns predicted IDs, which ids {config.ids.name} does not use"
@@ -109,9 +127,9 @@ def _test(
             observer.say(f"left out: {line}")
         title = "test" if folder is None else f"test {folder.path}"
         report = observer.phase(title, work_of_test(config.task, asked))
-        expect_test(model, config, asked, device, observer)
+        expect_test(model, config, asked, computed, device, observer)
         seed = 0 if folder is None else folder.info().seed
-        return asked, *run_test(model, config.task, config.ids, asked, seed, device, report)
+        return asked, *run_test(model, config.task, config.ids, asked, seed, device, computed, report)
 
 
 def _asked(stored: EvalConfig, changes: Plain, where: str) -> EvalConfig:

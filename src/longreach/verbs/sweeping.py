@@ -38,7 +38,7 @@ def sweep(
     backend: Literal["local", "ray"] = "local",
     address: str | None = None,
     workers: int | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Literal["auto", "cpu", "cuda"] | None = None,
     retry_failed: bool = False,
     scratch: str | Path | None = None,
     progress: bool = True,
@@ -51,7 +51,7 @@ def sweep(
         backend: `local` starts processes of this machine, `ray` jobs of a Ray cluster.
         address: Address of a Ray cluster.
         workers: Runs at a time; by default as many as there is room for.
-        device: `auto` takes GPUs where there are any.
+        device: `auto` takes GPUs where there are any; replaces `execution.device` of the runs.
         retry_failed: Try runs again that were given up.
         scratch: With a URL: where each machine keeps its working files.
         progress: Show a live table on a terminal.
@@ -64,7 +64,7 @@ def sweep(
     place = None if out is None else str(out)
     with open_results(Path(file), place, None if scratch is None else Path(scratch)) as (folder, mirror):
         check_plan(plan, folder, lambda done, total: None)
-        resources = resources_on(plan.file.resources, device)
+        resources = resources_on(plan.file.resources, device or plan.device)
         quiet = not (progress and say.is_terminal)
         tell: Callable[[str], None] = (lambda line: None) if quiet else tell_on_stderr
         drive_plan(
