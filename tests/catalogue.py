@@ -13,7 +13,7 @@ from longreach.api import (
     LearnedRopeConfig,
     LlamaConfig,
     NapeConfig,
-    NoEncoding,
+    NoEncodingConfig,
     Oracle,
     Pose,
     Predicted,
@@ -28,7 +28,7 @@ from longreach.api import (
     ShawConfig,
     SinusoidalConfig,
     SlidingWindowConfig,
-    Softmax,
+    SoftmaxConfig,
     Span,
     StickBreakingConfig,
     T5Config,
@@ -38,6 +38,7 @@ from longreach.api import (
     UniformPose,
     XposConfig,
 )
+from longreach.config.registry import entries
 from longreach.tasks import (
     Addition,
     AssignmentTree,
@@ -242,6 +243,7 @@ TASKS = [
     Mixture(of=(Mqmtar(symbols=5), Mqmtar(symbols=5, echo=True))),
     Mixture(of=(Copy(symbols=4), Addition(operand_order="reversed"))),
 ]
+TASKS += [task() for task in entries("task").values() if task not in map(type, TASKS) and not task().open_ended]
 COUPLED_TASKS = [task for task in TASKS if task.coupling_levels]
 RULE_TASKS = [task for task in COUPLED_TASKS if task.coupling_by_rule]
 
@@ -290,7 +292,7 @@ FAR_ROPES = [
     ScaledRopeConfig(trained_to=8, method="llama3"),
 ]
 ENCODINGS = [
-    NoEncoding(),
+    NoEncodingConfig(),
     LearnedConfig(max_id=120),
     SinusoidalConfig(),
     RopeConfig(),
@@ -305,7 +307,7 @@ ENCODINGS = [
     *BIASES,
 ]
 ATTENTIONS = [
-    Softmax(),
+    SoftmaxConfig(),
     ScaledSoftmaxConfig(),
     ScaledSoftmaxConfig(offset=0.0, start=0.4),
     TopKConfig(keep=4),

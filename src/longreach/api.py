@@ -1,23 +1,24 @@
-"""What a script imports: `from longreach.api import ...`."""
+"""All public names.  `longreach` re-exports them and imports this module when the first of them is used."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+# ruff: noqa: F403 (a new task is public without a line here)
 
+import longreach.tasks as tasks
 from longreach.attention import (
     AsEntmaxConfig,
     AttentionConfig,
     EntmaxConfig,
     ScaledSoftmaxConfig,
     SlidingWindowConfig,
-    Softmax,
+    SoftmaxConfig,
     StickBreakingConfig,
     TopKConfig,
 )
 from longreach.config.registry import register
 from longreach.config.spans import Lengths, Span
-from longreach.decoding import Sampling, generate
-from longreach.evaluation import EvalConfig, Score, evaluate, reach
+from longreach.decoding import SamplingConfig, generate
+from longreach.diagnosis import Diagnosis
+from longreach.errors import BadInput, RunFailed
+from longreach.evaluation import EvalConfig, Score, reach
 from longreach.execution import ExecutionConfig
 from longreach.hf import from_huggingface, to_huggingface
 from longreach.model import (
@@ -41,7 +42,7 @@ from longreach.positions.encodings import (
     LearnedConfig,
     LearnedRopeConfig,
     NapeConfig,
-    NoEncoding,
+    NoEncodingConfig,
     ReRopeConfig,
     RopeConfig,
     ScaledRopeConfig,
@@ -64,144 +65,53 @@ from longreach.positions.ids import (
     Sequential,
     UniformPose,
 )
-from longreach.runs import Observer, RunConfig, RunFolder, choose_device, execute, gather_info, load_model, load_recipe
+from longreach.runs import Observer, RunConfig, RunFolder, load_model, load_recipe
 from longreach.seeding import Draws, stream
-from longreach.tasks import (
-    Addition,
-    AssignmentTree,
-    AssociativeRecall,
-    Automaton,
-    BinaryAddition,
-    BinaryMultiplication,
-    BucketSort,
-    ComputeSqrt,
-    Copy,
-    Count,
-    Counting,
-    CycleNavigation,
-    Duplicate,
-    Dyck,
-    EvenPairs,
-    FlipFlop,
-    Form,
-    GraphWalk,
-    HopInduction,
-    IndexHints,
-    Induction,
-    Lego,
-    Level,
-    LocalCount,
-    Majority,
-    Maze,
-    Minesweeper,
-    MissingDuplicate,
-    Mixture,
-    ModularArithmetic,
-    Mqmtar,
-    MultiAddition,
-    Multiplication,
-    NBack,
-    Needle,
-    OddsFirst,
-    Parity,
-    ParityScratchpad,
-    PlainAddition,
-    Planted,
-    PointerChasing,
-    PointerValueRetrieval,
-    RepeatCopy,
-    Reverse,
-    Sample,
-    Scan,
-    SolveEquation,
-    Sort,
-    SparseParity,
-    StackManipulation,
-    Subtraction,
-    Tape,
-    Task,
-    Turing,
-    UniqueCopy,
-    VariableAssignment,
-    VariableTracking,
-    WordProblem,
-    Worksheet,
-    build_sample,
-    join,
-)
-from longreach.training import OptimizerConfig, PrimeConfig, TrainConfig, ask_for_repeatable_products
+from longreach.sweeps import RunState
+from longreach.tasks import *
+from longreach.training import OptimizerConfig, PrimeConfig, TrainConfig
+from longreach.verbs.answering import Answer, predict
+from longreach.verbs.diagnosing import diagnose
+from longreach.verbs.inspection import Inspection, inspect
+from longreach.verbs.reporting import report
+from longreach.verbs.running import run
+from longreach.verbs.scoring import evaluate, evaluate_runs
+from longreach.verbs.showing import ShownSample, show
+from longreach.verbs.sweeping import sweep
 
 __all__ = [
     "Abacus",
-    "Addition",
     "AlibiConfig",
+    "Answer",
     "AsEntmaxConfig",
-    "AssignmentTree",
-    "AssociativeRecall",
     "AttentionConfig",
-    "Automaton",
-    "BinaryAddition",
-    "BinaryMultiplication",
-    "BucketSort",
-    "ComputeSqrt",
+    "BadInput",
     "CopeConfig",
-    "Copy",
-    "Count",
-    "Counting",
     "Coupled",
-    "CycleNavigation",
     "DependencyLoss",
+    "Diagnosis",
     "Draws",
-    "Duplicate",
-    "Dyck",
     "EntmaxConfig",
     "EvalConfig",
-    "EvenPairs",
     "ExecutionConfig",
     "FireConfig",
-    "FlipFlop",
-    "Form",
-    "GraphWalk",
-    "HopInduction",
     "IdLoss",
     "IdPolicy",
-    "IndexHints",
-    "Induction",
+    "Inspection",
     "KerpleConfig",
     "LearnedConfig",
     "LearnedRopeConfig",
-    "Lego",
     "Lengths",
-    "Level",
     "LlamaConfig",
-    "LocalCount",
-    "Majority",
-    "Maze",
-    "Minesweeper",
-    "MissingDuplicate",
-    "Mixture",
     "Model",
     "ModelConfig",
-    "ModularArithmetic",
-    "Mqmtar",
-    "MultiAddition",
-    "Multiplication",
-    "NBack",
     "NapeConfig",
-    "Needle",
-    "NoEncoding",
+    "NoEncodingConfig",
     "Objective",
     "Observer",
-    "OddsFirst",
     "OptimizerConfig",
     "Oracle",
-    "Parity",
-    "ParityScratchpad",
-    "PlainAddition",
-    "Planted",
-    "PointerChasing",
     "PointerConfig",
-    "PointerValueRetrieval",
     "Pose",
     "PositionHeadConfig",
     "Predicted",
@@ -210,79 +120,51 @@ __all__ = [
     "Randomized",
     "ReRopeConfig",
     "RecurrentConfig",
-    "RepeatCopy",
-    "Reverse",
     "RopeConfig",
     "RunConfig",
+    "RunFailed",
     "RunFolder",
-    "Sample",
-    "Sampling",
+    "RunState",
+    "SamplingConfig",
     "ScaledRopeConfig",
     "ScaledSoftmaxConfig",
-    "Scan",
     "Score",
     "SelfExtendConfig",
     "Sequential",
     "ShawConfig",
+    "ShownSample",
     "SinusoidalConfig",
     "SlidingWindowConfig",
-    "Softmax",
-    "SolveEquation",
-    "Sort",
+    "SoftmaxConfig",
     "Span",
-    "SparseParity",
-    "StackManipulation",
     "StickBreakingConfig",
-    "Subtraction",
     "T5Config",
     "TableConfig",
-    "Tape",
-    "Task",
     "TokenLoss",
     "TopKConfig",
     "TrainConfig",
     "Transformer",
     "TransformerConfig",
     "TransformerXlConfig",
-    "Turing",
     "UniformPose",
-    "UniqueCopy",
-    "VariableAssignment",
-    "VariableTracking",
-    "WordProblem",
-    "Worksheet",
     "XposConfig",
     "build_model",
-    "build_sample",
+    "diagnose",
     "evaluate",
+    "evaluate_runs",
     "from_huggingface",
     "generate",
-    "join",
+    "inspect",
     "load_model",
     "load_recipe",
+    "predict",
     "reach",
     "register",
+    "report",
     "run",
+    "show",
     "stream",
+    "sweep",
     "to_huggingface",
 ]
-
-
-def run(
-    config: RunConfig,
-    out: str | Path,
-    seed: int = 0,
-    device: str | None = None,
-    resume: bool = False,
-    track: Sequence[str] = (),
-) -> list[Score]:
-    """Train and test one model in the folder `out`; returns its scores.  `track` names where it can be watched besides
-    TensorBoard: wandb, trackio.  `device` replaces `execution.device`."""
-    if device is not None:
-        config = replace(config, execution=replace(config.execution, device=device))
-    if config.execution.deterministic:
-        ask_for_repeatable_products(config.execution.device)  # before the device is looked at
-    chosen = choose_device(config.execution.device)
-    folder = RunFolder(Path(out))
-    execute(config, folder, gather_info("script", "", "", seed, chosen), chosen, resume, Observer(), track)
-    return folder.scores()
+__all__ += tasks.__all__

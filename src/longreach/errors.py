@@ -1,5 +1,9 @@
 """The two ways a command can fail, so that the command line can answer each with a clear line."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 _MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -32,3 +36,24 @@ def lacks_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _MEMORY)
+
+
+_name_flags: ContextVar[bool] = ContextVar("name_flags", default=False)
+
+
+@contextmanager
+def naming_flags() -> Iterator[None]:
+    """Let messages name arguments as flags of the command line."""
+    token = _name_flags.set(True)
+    try:
+        yield
+    finally:
+        _name_flags.reset(token)
+
+
+def argument(name: str, value: object = None) -> str:
+    """Return an argument as its user writes it: `max_tokens=9` in Python, `--max-tokens 9` on the command line."""
+    if not _name_flags.get():
+        return name if value is None else f"{name}={value!r}"
+    flag = f"--{name.replace('_', '-')}"
+    return flag if value is None or value is True else f"{flag} {value}"

@@ -17,10 +17,10 @@ from rich.console import Console
 
 from longreach.api import EvalConfig, Lengths, Span, TrainConfig
 from longreach.cli.main import main, parser
-from longreach.cli.progress import watch
 from longreach.config.registry import entries, kinds
 from longreach.runs import Observer, RunFolder, check, execute, gather_info, load_recipe, shipped_recipes
 from longreach.tasks import Text
+from longreach.terminal.progress import watch
 from longreach.training import Step, list_checkpoints
 
 RECIPE = {

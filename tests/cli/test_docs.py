@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from longreach.bench import measured_speeds
+from longreach.cli.catalogue import measured_speeds
 from longreach.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -49,8 +49,16 @@ def test_every_command_runs(page, tmp_path, monkeypatch, capsys):
 def test_the_example_of_a_run_works(tmp_path, monkeypatch, capsys):
     (code,) = (block for block in _blocks(ROOT / "README.md", "python") if "scores = lr.run(" in block)
     monkeypatch.chdir(tmp_path)
-    exec(compile(code.replace("steps=300", "steps=3"), "README.md", "exec"), {})
+    exec(compile(code.replace('"steps": 300', '"steps": 3'), "README.md", "exec"), {})
     assert "reach@0.9: " in capsys.readouterr().out
+
+
+def test_the_example_of_the_python_page_works(tmp_path, monkeypatch, capsys):
+    (code,) = _blocks(ROOT / "docs" / "python.md", "python")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code.replace('"steps": 300', '"steps": 3'), "python.md", "exec"), {})
+    assert "-> " in capsys.readouterr().out
+    assert (tmp_path / "runs" / "copy" / "report" / "report.html").is_file()
 
 
 @pytest.mark.parametrize(("file", "name"), [("my_task.py", "CopyDigits"), ("my_ids.py", "RandomStride")])

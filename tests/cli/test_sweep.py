@@ -9,12 +9,12 @@ import pytest
 import yaml
 from rich.console import Console
 
-from longreach.cli import sweep_table
 from longreach.cli.main import main
-from longreach.cli.progress import duration
 from longreach.sweeps import make_plan, read_states
 from longreach.sweeps.progress import Progress, write_progress
 from longreach.sweeps.state import note_failure
+from longreach.terminal import sweep_table
+from longreach.terminal.progress import duration
 
 SWEEP = {
     "task": "parity_scratchpad",

@@ -8,7 +8,7 @@ import sys
 import torch
 from losses import token_losses
 
-from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, Softmax, TransformerConfig, build_model
+from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, SoftmaxConfig, TransformerConfig, build_model
 from longreach.engine.stacking import stack_models
 from longreach.model import transformer
 from longreach.seeding import stream
@@ -39,5 +39,5 @@ def errors(attention, length, models, width, by_token):
 
 lengths = (20, 100)  # for the short kernel, and the one that turns
 widths = (128, 96)  # of whole tiles, and not
-cases = itertools.product((Softmax(), ScaledSoftmaxConfig()), lengths, (1, 3), widths, (False, True))
+cases = itertools.product((SoftmaxConfig(), ScaledSoftmaxConfig()), lengths, (1, 3), widths, (False, True))
 json.dump({str(case): errors(*case) for case in cases}, sys.stdout)

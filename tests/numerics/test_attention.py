@@ -12,12 +12,12 @@ from longreach.api import (
     EntmaxConfig,
     FireConfig,
     LearnedConfig,
-    NoEncoding,
+    NoEncodingConfig,
     RopeConfig,
     ScaledSoftmaxConfig,
     SinusoidalConfig,
     SlidingWindowConfig,
-    Softmax,
+    SoftmaxConfig,
     StickBreakingConfig,
     TopKConfig,
     TransformerConfig,
@@ -81,7 +81,7 @@ def _threshold(power, scores):
 
 SOFTMAX = partial(torch.softmax, dim=0)
 FORMULAS = [
-    (Softmax(), SOFTMAX),
+    (SoftmaxConfig(), SOFTMAX),
     (ScaledSoftmaxConfig(), SOFTMAX),
     (ScaledSoftmaxConfig(offset=0.0), SOFTMAX),
     (TopKConfig(keep=3), _largest),
@@ -242,7 +242,7 @@ def test_id_heads_look_by_ids_alone_and_begin_with_equal_ones():
         assert (seen[equal[step, : step + 1]].min() > seen[~equal[step, : step + 1]]).all()
 
 
-@pytest.mark.parametrize("encoding", [NoEncoding(), LearnedConfig(max_id=9), SinusoidalConfig()], ids=label)
+@pytest.mark.parametrize("encoding", [NoEncodingConfig(), LearnedConfig(max_id=9), SinusoidalConfig()], ids=label)
 def test_id_heads_need_ids_in_the_scores(encoding):
     with pytest.raises(BadInput, match="look by IDs alone"):
         build_model(TransformerConfig(width=32, heads=2, id_heads=1, encoding=encoding), 9, 0)

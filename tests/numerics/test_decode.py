@@ -15,10 +15,10 @@ from longreach.api import (
     ParityScratchpad,
     Randomized,
     RopeConfig,
-    Sampling,
+    SamplingConfig,
     ScaledSoftmaxConfig,
     Sequential,
-    Softmax,
+    SoftmaxConfig,
     Span,
     SparseParity,
     TrainConfig,
@@ -85,7 +85,7 @@ def test_a_cache_of_fixed_shape_changes_nothing(encoding, attention):
     sample = draw(task, [6, 10, 8])
     prompt = sample.prompt_only()
     ids = policy.evaluation_ids(task, prompt)
-    writing = _Writing(model, task.stop_token, prompt, ids, None, Sampling(), None, use_cache=True)
+    writing = _Writing(model, task.stop_token, prompt, ids, None, SamplingConfig(), None, use_cache=True)
     writing.cache.fix()
     with torch.no_grad():
         writing.run()
@@ -174,6 +174,6 @@ def test_given_tokens_are_kept(half_trained):
 
 def test_an_oracle_cannot_generate():
     task, policy = VariableAssignment(num_names=40), Oracle(max_id=90)
-    model = _random_model(task, policy, RopeConfig(), Softmax())
+    model = _random_model(task, policy, RopeConfig(), SoftmaxConfig())
     with pytest.raises(BadInput, match="reads the IDs of variable_assignment off the true answer"):
         generate(model, task, policy, draw(task, [6]))

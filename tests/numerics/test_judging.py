@@ -29,7 +29,7 @@ from longreach.api import (
 from longreach.bench.scribble import Scribble, scribbled
 from longreach.engine import judging
 from longreach.engine.recording import fixed, put, record
-from longreach.engine.two_passes import Batch, Tried, try_in_half
+from longreach.engine.two_passes import JudgedBatch, Tried, try_in_half
 from longreach.evaluation import Judge, Judged, evaluate, judge, judge_in_one_pass, judge_in_two_passes
 from longreach.evaluation.evaluate import Cell, batches_of
 from longreach.evaluation.exact_match import Asked
@@ -187,7 +187,7 @@ def test_both_passes_wait_for_nothing_whatever_the_model_is_made_of(name, part):
     batches = []
     for seed in range(2):
         sample = draw(task, [5, 9, 7, 12, 8], seed)
-        batches.append(Batch(sample, Sequential().evaluation_ids(task, sample), Asked.of(model, sample)))
+        batches.append(JudgedBatch(sample, Sequential().evaluation_ids(task, sample), Asked.of(model, sample)))
     places = batches[0].map(fixed)
     found, replay = trace(lambda batch: try_in_half(model, batch), places)
     put(batches[1].tensors(), places.tensors())

@@ -11,7 +11,7 @@ from longreach.api import (
     RopeConfig,
     ScaledSoftmaxConfig,
     SlidingWindowConfig,
-    Softmax,
+    SoftmaxConfig,
     TransformerConfig,
     build_model,
 )
@@ -27,7 +27,7 @@ COUNTED = {SlidingWindowConfig}
 
 def _model(attention=None, encoding=None, **parts):
     parts = {"layers": 2, "width": 32, "heads": 2} | parts
-    settings = TransformerConfig(attention=attention or Softmax(), encoding=encoding or RopeConfig(), **parts)
+    settings = TransformerConfig(attention=attention or SoftmaxConfig(), encoding=encoding or RopeConfig(), **parts)
     model = build_model(settings, VOCAB, seed=0).double().eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # away from the tidy start, where some parts do nothing
@@ -75,7 +75,7 @@ def test_what_a_hidden_token_is_makes_no_difference(attention, encoding):
 
 @pytest.mark.parametrize(
     ("attention", "encoding"),
-    [(Softmax(), encoding) for encoding in ENCODINGS]
+    [(SoftmaxConfig(), encoding) for encoding in ENCODINGS]
     + [(attention, RopeConfig()) for attention in ATTENTIONS if type(attention) not in COUNTED],
     ids=label,
 )

@@ -25,7 +25,7 @@ from longreach.api import (
     PointerConfig,
     Predicted,
     RopeConfig,
-    Sampling,
+    SamplingConfig,
     SinusoidalConfig,
     Span,
     TableConfig,
@@ -43,7 +43,7 @@ from longreach.evaluation.exact_match import NEAR_TIE
 from longreach.execution import ExecutionConfig
 from longreach.model import IdChoice, Past
 from longreach.objectives import id_choices, id_targets, token_targets
-from longreach.positions.encodings import NoEncoding
+from longreach.positions.encodings import NoEncodingConfig
 from longreach.training import Hooks, Step, TrainingStream, build_optimizer, train
 
 HEADS = [
@@ -54,7 +54,7 @@ HEADS = [
     PointerConfig(moves=2, see_token=False),
     PointerConfig(kind_first=True),
 ]
-ENCODINGS = [NoEncoding(), LearnedConfig(), SinusoidalConfig(), RopeConfig(), RopeConfig(spectrum="random")]
+ENCODINGS = [NoEncodingConfig(), LearnedConfig(), SinusoidalConfig(), RopeConfig(), RopeConfig(spectrum="random")]
 ENCODINGS += [LearnedRopeConfig(spectrum="random"), AlibiConfig(), FireConfig()]
 TASKS = [
     ParityScratchpad(),
@@ -320,9 +320,13 @@ def test_drawing_tokens():
     sample = draw(task, [6, 10, 8])
     draws = stream(3, "decode", torch.arange(3))
     greedy = generate(model, task, POLICY, sample)
-    for same in (Sampling(temperature=1e-6), Sampling(temperature=3.0, top_k=1), Sampling(temperature=3.0, top_p=1e-9)):
+    for same in (
+        SamplingConfig(temperature=1e-6),
+        SamplingConfig(temperature=3.0, top_k=1),
+        SamplingConfig(temperature=3.0, top_p=1e-9),
+    ):
         assert torch.equal(generate(model, task, POLICY, sample, sampling=same, draws=draws).tokens, greedy.tokens)
-    hot = Sampling(temperature=30.0)
+    hot = SamplingConfig(temperature=30.0)
     drawn = generate(model, task, POLICY, sample, sampling=hot, draws=draws)
     assert not torch.equal(drawn.tokens, greedy.tokens)
     assert torch.equal(drawn.tokens, generate(model, task, POLICY, sample, sampling=hot, draws=draws).tokens)
@@ -334,9 +338,9 @@ def test_tokens_are_drawn_by_their_probability():
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0]).expand(40_000, 4)
     draws = stream(0, "d", torch.arange(40_000))
     expected = (logits[0] / 2).softmax(-1)
-    shares = torch.bincount(Sampling(temperature=2.0).choose(logits, draws), minlength=4) / 40_000
+    shares = torch.bincount(SamplingConfig(temperature=2.0).choose(logits, draws), minlength=4) / 40_000
     torch.testing.assert_close(shares, expected, atol=0.01, rtol=0)
-    for cut, kept in ((Sampling(temperature=2.0, top_k=2), 2), (Sampling(temperature=2.0, top_p=0.7), 2)):
+    for cut, kept in ((SamplingConfig(temperature=2.0, top_k=2), 2), (SamplingConfig(temperature=2.0, top_p=0.7), 2)):
         shares = torch.bincount(cut.choose(logits, draws), minlength=4) / 40_000
         torch.testing.assert_close(shares[:kept], expected[:kept] / expected[:kept].sum(), atol=0.01, rtol=0)
         assert shares[kept:].sum() == 0
@@ -345,7 +349,7 @@ def test_tokens_are_drawn_by_their_probability():
 @pytest.mark.parametrize("setting", [{"temperature": -1.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_k": 3}], ids=str)
 def test_impossible_sampling_is_refused(setting):
     with pytest.raises(ValueError, match="|".join(setting)):
-        Sampling(**setting)
+        SamplingConfig(**setting)
 
 
 def test_ids_beyond_the_prompt_go_on_by_one_in_training():

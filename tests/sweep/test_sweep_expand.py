@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longreach.config import merge, nested
-from longreach.sweeps.expand import Choice, Condition, When, combinations, settle
+from longreach.sweeps.expand import AxisValue, SettingsCondition, When, combinations, settle
 from longreach.sweeps.names import is_folder_name, variation_name
 
 PATHS = ["ids", "ids.max_id", "model.layers", "train.optimizer.lr", "train.steps"]
@@ -28,7 +28,7 @@ GRIDS = st.dictionaries(st.sampled_from(PATHS), st.lists(VALUES, min_size=1, max
 
 
 def choices(grid):
-    return {path: [Choice(path, value, ()) for value in values] for path, values in grid.items()}
+    return {path: [AxisValue(path, value, ()) for value in values] for path, values in grid.items()}
 
 
 def names(grid):
@@ -37,7 +37,7 @@ def names(grid):
 
 @given(GRIDS, st.lists(st.dictionaries(st.just("evaluate.samples"), st.integers(1, 9), min_size=1), max_size=2))
 def test_a_grid_with_a_list_is_their_product(grid, listed):
-    found = combinations(choices(grid), [[Choice(p, v, ()) for p, v in entry.items()] for entry in listed])
+    found = combinations(choices(grid), [[AxisValue(p, v, ()) for p, v in entry.items()] for entry in listed])
     naive = [
         {**dict(zip(grid, values, strict=True)), **entry}
         for entry in (listed or [{}])
@@ -88,13 +88,13 @@ def _is_text(value: str) -> bool:
 
 
 def test_names_say_what_is_varied():
-    made = [Choice("ids", {"name": "coupled", "max_id": 200}, ()), Choice("train.optimizer.lr", 1e-3, ())]
+    made = [AxisValue("ids", {"name": "coupled", "max_id": 200}, ()), AxisValue("train.optimizer.lr", 1e-3, ())]
     assert variation_name("aligned", tuple(made)) == "aligned,ids=coupled,ids.max_id=200,train.optimizer.lr=0.001"
     assert variation_name("", ()) == ""
-    lengths = variation_name("", (Choice("evaluate.lengths", "20:500:20", ()),))
+    lengths = variation_name("", (AxisValue("evaluate.lengths", "20:500:20", ()),))
     assert lengths.startswith("evaluate.lengths=20-500-20-")
-    assert lengths != variation_name("", (Choice("evaluate.lengths", "20-500-20", ()),))
-    assert len(variation_name("", tuple(Choice(f"task.{'x' * 40}{n}", n, ()) for n in range(9)))) == 160
+    assert lengths != variation_name("", (AxisValue("evaluate.lengths", "20-500-20", ()),))
+    assert len(variation_name("", tuple(AxisValue(f"task.{'x' * 40}{n}", n, ()) for n in range(9)))) == 160
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "", ".", "a b", "/x", 3, None, "ä"])
@@ -104,7 +104,7 @@ def test_what_leads_out_of_a_folder_is_no_name(name):
 
 @given(st.dictionaries(st.sampled_from(PATHS[1:]), st.integers(0, 9)), st.randoms(use_true_random=False))
 def test_settings_do_not_depend_on_the_order_of_axes(values, shuffler):
-    combination = tuple(Choice(path, value, ()) for path, value in values.items())
+    combination = tuple(AxisValue(path, value, ()) for path, value in values.items())
     mixed = tuple(random.Random(shuffler.random()).sample(combination, len(combination)))
     base = {"ids": {"name": "coupled", "max_id": 3}}
     naive = base
@@ -114,7 +114,7 @@ def test_settings_do_not_depend_on_the_order_of_axes(values, shuffler):
 
 
 def test_a_setting_of_a_part_lies_on_top_of_the_choice_of_the_part():
-    combination = (Choice("ids.max_id", 7, ()), Choice("ids", "pose", ()))
+    combination = (AxisValue("ids.max_id", 7, ()), AxisValue("ids", "pose", ()))
     assert settle("", {"ids": "sequential"}, combination, [])[0] == {"ids": {"name": "pose", "max_id": 7}}
 
 
@@ -136,14 +136,14 @@ def test_a_setting_of_a_part_lies_on_top_of_the_choice_of_the_part():
 )
 def test_conditions(wanted, holds):
     settings = {"ids": {"name": "coupled", "max_id": 5}, "model": {"encoding": "rope"}, "train": {"steps": 2}}
-    assert Condition(wanted, ()).holds("a", settings) is holds
+    assert SettingsCondition(wanted, ()).holds("a", settings) is holds
 
 
 def test_a_later_when_sees_what_an_earlier_one_set():
     whens = [
-        When(Condition({"ids": "coupled"}, (1,)), {"train.steps": 5}),
-        When(Condition({"train.steps": 5}, (2,)), {"model.layers": 3}),
-        When(Condition({"ids": "pose"}, (3,)), {"model.layers": 9}),
+        When(SettingsCondition({"ids": "coupled"}, (1,)), {"train.steps": 5}),
+        When(SettingsCondition({"train.steps": 5}, (2,)), {"model.layers": 3}),
+        When(SettingsCondition({"ids": "pose"}, (3,)), {"model.layers": 9}),
     ]
     settings, held = settle("", {"ids": "coupled"}, (), whens)
     assert settings == {"ids": "coupled", "train": {"steps": 5}, "model": {"layers": 3}}

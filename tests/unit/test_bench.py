@@ -10,11 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from longreach.api import TransformerConfig, build_model
 from longreach.bench import (
-    Comparison,
     Effort,
     HeadlineRow,
     Peak,
     Side,
+    SpeedComparison,
     Stamp,
     Timing,
     Workload,
@@ -133,7 +133,7 @@ def test_the_device_is_waited_for_before_and_after_every_look_at_the_clock():
 def test_ratios_are_of_rounds_and_shares_of_the_peak():
     ours = Timing("ours", 100, (1.0, 2.0, 1.0))
     theirs = Timing("theirs", 50, (1.0, 4.0, 2.0))
-    found = Comparison("x", (ours, theirs), flops_per_token=4.0, peak=Peak(1000.0, "given"))
+    found = SpeedComparison("x", (ours, theirs), flops_per_token=4.0, peak=Peak(1000.0, "given"))
     mine, other = found.rows
     assert (mine.ratio, mine.tokens_per_second, mine.floor_share) == (None, 100, 0.4)
     assert (other.ratio, other.ratio_lowest, other.ratio_highest) == (4, 2, 4)
@@ -255,8 +255,8 @@ def test_headlines_replace_rows_of_the_same_name_and_device(tmp_path):
     peak = Peak(1e3, "given")
     for seconds in (1.0, 2.0):
         timings = (Timing("ours", 100, (seconds,)), Timing("hf", 100, (4.0,)))
-        update_headline(path, headline_rows(Comparison("train", timings, 1.0, peak), STAMP))
-        update_headline(path, headline_rows(Comparison("grid", timings[:1], 1.0, peak, unit="seconds"), STAMP))
+        update_headline(path, headline_rows(SpeedComparison("train", timings, 1.0, peak), STAMP))
+        update_headline(path, headline_rows(SpeedComparison("grid", timings[:1], 1.0, peak, unit="seconds"), STAMP))
     rows = [HeadlineRow(**row) for row in json.loads(path.read_text())]
     assert [(row.name, row.ours, row.theirs, row.ratio) for row in rows] == [
         ("train against hf", 50, 25, 2),

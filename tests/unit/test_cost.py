@@ -4,7 +4,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from longreach.cli.progress import watch
 from longreach.config import build
 from longreach.config.spans import Lengths
 from longreach.errors import BadInput
@@ -25,6 +24,7 @@ from longreach.runs import RunConfig, expect_test, new_model
 from longreach.runs.observer import Observer
 from longreach.system import capacity
 from longreach.system.capacity import check_memory, free_memory, size, total_memory
+from longreach.terminal.progress import watch
 
 SETTINGS = {"task": "copy", "model": {"layers": 2, "width": 16, "heads": 2}}
 BUDGET = ExecutionConfig.batch_tokens

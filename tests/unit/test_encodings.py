@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from longreach.api import (
     CopeConfig,
     LearnedConfig,
-    NoEncoding,
+    NoEncodingConfig,
     RopeConfig,
     SinusoidalConfig,
     TransformerConfig,
@@ -66,7 +66,7 @@ def test_every_level_enters(encoding, levels):
     for level in range(levels):
         other = ids.clone()
         other[:, level, 3:] += 7
-        assert torch.equal(model(tokens, other), before) == isinstance(encoding, NoEncoding | CopeConfig)
+        assert torch.equal(model(tokens, other), before) == isinstance(encoding, NoEncodingConfig | CopeConfig)
 
 
 def test_rope_turns_each_level_with_its_own_frequencies():

@@ -164,18 +164,18 @@ def _no_python_room(*arguments, **options):
 @pytest.mark.parametrize(
     ("module", "name", "command"),
     [
-        ("eval", "run_test", ["eval", "RUN", "--lengths", "6"]),
-        ("predict", "generate", ["predict", "RUN", "--prompt", "1 0"]),
-        ("inspect", "load_model", ["inspect", "RUN"]),
-        ("show", "build_part", ["show", "copy", "--length", "5"]),
-        ("run", "check", ["run", "demo", "--out", "RUN/new"]),
-        ("report", "load_results", ["report", "RUN"]),
-        ("export", "load_model", ["export", "RUN", "RUN/new"]),
-        ("diagnose", "diagnose_task", ["diagnose", "copy", "--train", "1..4"]),
+        ("verbs.scoring", "run_test", ["eval", "RUN", "--lengths", "6"]),
+        ("verbs.answering", "generate", ["predict", "RUN", "--prompt", "1 0"]),
+        ("verbs.inspection", "load_trained", ["inspect", "RUN"]),
+        ("verbs.showing", "build_part", ["show", "copy", "--length", "5"]),
+        ("cli.run", "check", ["run", "demo", "--out", "RUN/new"]),
+        ("reports", "load_results", ["report", "RUN"]),
+        ("cli.export", "load_model", ["export", "RUN", "RUN/new"]),
+        ("verbs.diagnosing", "diagnose_task", ["diagnose", "copy", "--train", "1..4"]),
     ],
 )
 def test_lack_of_memory_is_one_line_of_every_verb(whole, monkeypatch, capsys, lack, module, name, command):
-    monkeypatch.setattr(importlib.import_module(f"longreach.cli.{module}"), name, lack)
+    monkeypatch.setattr(importlib.import_module(f"longreach.{module}"), name, lack)
     assert main([word.replace("RUN", str(whole.path)) for word in command]) == 1
     assert one_line(capsys).startswith("longreach: out of memory: ")
 
@@ -184,7 +184,7 @@ def test_an_error_of_ours_is_no_lack_of_memory(monkeypatch):
     def broken(*arguments):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(importlib.import_module("longreach.cli.show"), "build_part", broken)
+    monkeypatch.setattr(importlib.import_module("longreach.verbs.showing"), "build_part", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["show", "copy", "--length", "5"])
 

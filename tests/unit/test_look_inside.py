@@ -13,14 +13,14 @@ from longreach.api import (
     GraphWalk,
     LearnedConfig,
     LearnedRopeConfig,
-    NoEncoding,
+    NoEncodingConfig,
     ParityScratchpad,
     PointerConfig,
     Predicted,
     RopeConfig,
     ScaledSoftmaxConfig,
     Sequential,
-    Softmax,
+    SoftmaxConfig,
     Span,
     TableConfig,
     VariableAssignment,
@@ -62,9 +62,9 @@ def _look(name, seed=0, length=5):
     return model, sample, look_inside(model, task, policy, sample, Truth.of_sample(task, policy, sample))
 
 
-@pytest.mark.parametrize("attention", [Softmax(), ScaledSoftmaxConfig(start=0.7)], ids=["softmax", "scaled"])
+@pytest.mark.parametrize("attention", [SoftmaxConfig(), ScaledSoftmaxConfig(start=0.7)], ids=["softmax", "scaled"])
 @pytest.mark.parametrize(
-    "encoding", [NoEncoding(), RopeConfig(), LearnedConfig(max_id=40)], ids=lambda e: type(e).__name__
+    "encoding", [NoEncodingConfig(), RopeConfig(), LearnedConfig(max_id=40)], ids=lambda e: type(e).__name__
 )
 def test_weights_times_values_are_what_attention_gives(attention, encoding):
     config = replace(TINY, attention=attention, encoding=encoding)

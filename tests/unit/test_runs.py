@@ -37,7 +37,6 @@ from longreach.api import (
 )
 from longreach.cli.main import main
 from longreach.errors import BadInput, RunFailed
-from longreach.execution import ExecutionConfig
 from longreach.runs import Observer, RunFolder, check, execute, gather_info, load_model
 from longreach.training import build_optimizer, list_checkpoints, save_checkpoint
 
@@ -97,7 +96,7 @@ def test_batches_of_a_test_do_not_change_its_counts(tmp_path):
 def test_a_folder_that_exists_is_not_touched(tmp_path):
     folder = execute_in(tmp_path / "run", CONFIG)
     before = _weights(folder)
-    with pytest.raises(BadInput, match="exists: add --resume"):
+    with pytest.raises(BadInput, match=r"exists: add resume=True to continue it, or choose another out$"):
         execute_in(tmp_path / "run", CONFIG)
     with pytest.raises(BadInput, match=r"was started with train.steps=24, now asked for 30"):
         execute_in(tmp_path / "run", replace(CONFIG, train=replace(CONFIG.train, steps=30)), resume=True)
@@ -257,7 +256,7 @@ def test_a_refused_run_makes_no_folder(tmp_path):
     assert not (tmp_path / "run").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("dear")
-    with pytest.raises(BadInput, match="exists: add --resume"):
+    with pytest.raises(BadInput, match=r"exists: add resume=True to continue it, or choose another out$"):
         execute_in(tmp_path / "other", CONFIG)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["letter.txt"]
 

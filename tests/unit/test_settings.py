@@ -15,7 +15,7 @@ from longreach.bench.protocols import EveryTarget, Protocol
 from longreach.config import LARGEST_ID, Bounds, Settings, build
 from longreach.config.registry import entries, kinds
 from longreach.config.settings import _hints
-from longreach.decoding import Sampling
+from longreach.decoding import SamplingConfig
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation.controls import SpoiltIds
 from longreach.positions.ids.relabelling import increasing, offset, skips
@@ -28,7 +28,7 @@ from longreach.training import Step, list_checkpoints
 
 PLAIN = (
     lr.RunConfig, lr.TrainConfig, lr.OptimizerConfig, lr.PrimeConfig, lr.EvalConfig,
-    lr.ExecutionConfig, Sampling, ProbeConfig, PrepareConfig, Resources, Protocol, EveryTarget,
+    lr.ExecutionConfig, SamplingConfig, ProbeConfig, PrepareConfig, Resources, Protocol, EveryTarget,
 )  # fmt: skip
 NEEDED: dict[type, dict[str, Any]] = {
     FixedGaps: {"gaps": [1]},

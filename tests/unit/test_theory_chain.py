@@ -11,7 +11,7 @@ from longreach.theory import (
     Dfa,
     GapTypes,
     IdHead,
-    Oracle,
+    OracleHead,
     SparseHead,
     err_exact,
     err_mc,
@@ -93,7 +93,7 @@ def test_errors_on_indistinguishable_tasks_add_up(p):
     far, near = indistinguishable(p, 3)
     for length in (2, 3):
         assert torch.equal(far.q_pos.support(length)[0], near.q_pos.support(length)[0])
-    for head in (Oracle(far), Oracle(near)):
+    for head in (OracleHead(far), OracleHead(near)):
         assert err_exact(head, far, 3) == 0
         both = err_exact(head, far, 6) + err_exact(head, near, 6)
         assert both == pytest.approx(1 - 1 / p, rel=1e-12)
@@ -103,7 +103,7 @@ def test_errors_on_indistinguishable_tasks_add_up(p):
 
 def test_errors_on_indistinguishable_tasks_add_up_in_samples():
     far, near = indistinguishable(5, 10)
-    first, second = (err_mc(Oracle(far), task, 20, 20_000) for task in (far, near))
+    first, second = (err_mc(OracleHead(far), task, 20, 20_000) for task in (far, near))
     assert first.mean == 0
     assert second.mean == pytest.approx(1 - 1 / 5, abs=4 * second.se)
 

@@ -14,7 +14,7 @@ from longreach.attention import AttentionConfig
 from longreach.cli.main import main
 from longreach.config import build_part
 from longreach.positions.encodings import EncodingConfig
-from longreach.reports.growth import Comparison, Measured, Predicted, compare
+from longreach.reports.growth import GrowthComparison, Measured, PredictedErrors, compare
 from longreach.seeding import stream
 from longreach.tasks.planted_laws import FixedGaps, SumMod, TableLabel, UniformTokens, WeightedTokens, WindowPositions
 from longreach.theory import (
@@ -161,10 +161,10 @@ def test_heads_that_cannot_be_made_are_refused():
 
 
 def comparison(measured, predicted, trained_to=24):
-    return Comparison(
+    return GrowthComparison(
         name="a", attention="softmax", k=2, rho=0.0, seeds=[0], trained_to=trained_to, chance=0.5, fixed_at=24,
         margins=[(1.0, 2.0)], measured={n: Measured((a + b) / 2, a, b, b) for n, (a, b) in measured.items()},
-        predicted={n: Predicted(a, b, a, b) for n, (a, b) in predicted.items()},
+        predicted={n: PredictedErrors(a, b, a, b) for n, (a, b) in predicted.items()},
         limits=(Limit(0.0, 0.0), Limit(0.5, 0.5)),
     )  # fmt: skip
 

@@ -496,7 +496,7 @@ def test_a_signature_holds_for_its_user_its_configuration_and_its_places_only(ow
 
     def is_refused():
         forget_own()
-        with pytest.raises(BadInput, match=r"own.task.X, which is not installed: add --trust"):
+        with pytest.raises(BadInput, match=r"own.task.X, which is not installed: add trust=True"):
             own_run.config()
 
     for change in (
@@ -536,7 +536,7 @@ def test_a_key_that_cannot_be_kept_is_said_and_the_run_goes_on(here, tmp_path, m
     said = []
     observer = longreach.runs.Observer(say=said.append)
     assert execute_in(here / "run", config, observer=observer).finished
-    assert "will need --trust" in said[0]
+    assert "will need trust=True" in said[0]
 
 
 def test_a_resumed_run_of_ones_own_is_signed_again(own_run):

@@ -5,7 +5,7 @@ from longreach.attention.base import Attention, AttentionConfig, exact_dtype
 from longreach.attention.entmax import EntmaxConfig
 from longreach.attention.scaled_softmax import ScaledSoftmaxConfig
 from longreach.attention.sliding_window import SlidingWindowConfig
-from longreach.attention.softmax import Softmax
+from longreach.attention.softmax import SoftmaxConfig
 from longreach.attention.stick_breaking import StickBreakingConfig
 from longreach.attention.top_k import TopKConfig
 
@@ -16,7 +16,7 @@ __all__ = [
     "EntmaxConfig",
     "ScaledSoftmaxConfig",
     "SlidingWindowConfig",
-    "Softmax",
+    "SoftmaxConfig",
     "StickBreakingConfig",
     "TopKConfig",
     "exact_dtype",

@@ -9,7 +9,7 @@ from longreach.positions.encodings import Shape
 
 @register("attention", "softmax")
 @dataclass(frozen=True, kw_only=True)
-class Softmax(AttentionConfig):
+class SoftmaxConfig(AttentionConfig):
     """Scores as they are."""
 
     paper = "Vaswani et al., NeurIPS 2017"

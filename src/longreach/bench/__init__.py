@@ -2,7 +2,7 @@
 
 from longreach.bench.attributed import Attribution, Trial
 from longreach.bench.attribution import compare_attribution
-from longreach.bench.comparison import Comparison, Row
+from longreach.bench.comparison import ComparisonRow, SpeedComparison
 from longreach.bench.decoding import time_decoding
 from longreach.bench.evaluation import time_evaluation, time_grid
 from longreach.bench.every_target import compare_every_target
@@ -12,7 +12,7 @@ from longreach.bench.machine import Peak, machine_name, measure_peak, on_gpu
 from longreach.bench.protocols import EveryTarget, Protocol
 from longreach.bench.rivals import DECODING, TRAINING
 from longreach.bench.stack import time_stack
-from longreach.bench.tasks import TaskSpeed, measured_speeds, time_tasks
+from longreach.bench.tasks import TaskSpeed, time_tasks
 from longreach.bench.timing import Effort, Side, Timing, take_turns
 from longreach.bench.train import time_training
 from longreach.bench.workload import Workload
@@ -22,7 +22,7 @@ __all__ = [
     "HEADLINE",
     "TRAINING",
     "Attribution",
-    "Comparison",
+    "ComparisonRow",
     "Effort",
     "EveryTarget",
     "HeadlineRow",
@@ -30,8 +30,8 @@ __all__ = [
     "LengthRow",
     "Peak",
     "Protocol",
-    "Row",
     "Side",
+    "SpeedComparison",
     "Stamp",
     "TaskSpeed",
     "Timing",
@@ -42,7 +42,6 @@ __all__ = [
     "headline_rows",
     "machine_name",
     "measure_peak",
-    "measured_speeds",
     "on_gpu",
     "take_turns",
     "time_decoding",

@@ -9,7 +9,7 @@ from longreach.bench.timing import Timing
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One side of a comparison."""
 
     side: str
@@ -29,7 +29,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SpeedComparison:
     """Sides that did the same work in turns, ours first."""
 
     name: str
@@ -42,13 +42,13 @@ class Comparison:
     """In which its aim is stated."""
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ComparisonRow]:
         ours = self.timings[0]
         return [self._row(ours, None), *(self._row(theirs, ours) for theirs in self.timings[1:])]
 
-    def _row(self, timing: Timing, ours: Timing | None) -> Row:
+    def _row(self, timing: Timing, ours: Timing | None) -> ComparisonRow:
         ratios = _ratios(ours, timing) if ours is not None else None
-        return Row(
+        return ComparisonRow(
             side=timing.side,
             tokens_per_second=timing.rate,
             slowest=timing.slowest,

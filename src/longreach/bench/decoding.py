@@ -6,7 +6,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from longreach.bench import rivals
-from longreach.bench.comparison import Comparison
+from longreach.bench.comparison import SpeedComparison
 from longreach.bench.flops import forward_flops
 from longreach.bench.machine import Peak, wait_for
 from longreach.bench.scribble import Scribble, scribbled
@@ -21,7 +21,7 @@ from longreach.positions.ids import Sequential
 
 def time_decoding(
     workload: Workload, prompt_tokens: int, device: str, against: str, effort: Effort, peak: Peak
-) -> Comparison:
+) -> SpeedComparison:
     """The workload's length is the number of new tokens."""
     forms = rivals.choose_rivals(against, rivals.DECODING, device)
     task = Scribble(prompt_tokens=prompt_tokens)
@@ -41,7 +41,7 @@ def time_decoding(
     needed = forward_flops(
         model.config, len(task.vocabulary), workload.batch, prompt_tokens + workload.length - 1, predicted=tokens
     )
-    return Comparison(
+    return SpeedComparison(
         name=f"decode {workload}",
         timings=tuple(
             take_turns([Side(name, call, tokens) for name, call in writers], effort, lambda: wait_for(device))

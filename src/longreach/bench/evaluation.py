@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from longreach.bench import rivals
-from longreach.bench.comparison import Comparison
+from longreach.bench.comparison import SpeedComparison
 from longreach.bench.flops import forward_flops
 from longreach.bench.machine import Peak, wait_for
 from longreach.bench.scribble import Scribble, scribbled
@@ -24,7 +24,7 @@ _SHORT = 8
 """Tokens of the prompts, and of the answers, that a model learns from."""
 
 
-def time_evaluation(workload: Workload, device: str, against: str, effort: Effort, peak: Peak) -> Comparison:
+def time_evaluation(workload: Workload, device: str, against: str, effort: Effort, peak: Peak) -> SpeedComparison:
     """The workload's length is the number of answer tokens; prompts are as long.  The model has learned its task: an
     untrained one is in doubt about every answer, and would measure how long it takes to settle doubts."""
     forms = rivals.choose_rivals(against, rivals.DECODING, device)
@@ -47,7 +47,7 @@ def time_evaluation(workload: Workload, device: str, against: str, effort: Effor
     needed = forward_flops(
         model.config, len(task.vocabulary), workload.batch, task.max_tokens(workload.length) - 1, predicted=tokens
     )
-    return Comparison(
+    return SpeedComparison(
         name=f"eval {workload}",
         timings=tuple(take_turns(sides, effort, lambda: wait_for(device))),
         flops_per_token=needed / tokens,
@@ -74,7 +74,7 @@ def learned_to_repeat(workload: Workload, device: str) -> Transformer:
     return model.eval()
 
 
-def time_grid(workload: Workload, samples: int, device: str, effort: Effort, peak: Peak) -> Comparison:
+def time_grid(workload: Workload, samples: int, device: str, effort: Effort, peak: Peak) -> SpeedComparison:
     """All scores of the recipe `sparse_parity`, of an untrained model: its wall time, the first call included."""
     config = load_recipe("sparse_parity", only=["K8"]).variants["K8"]
     grid = replace(config.evaluate, samples=samples)
@@ -93,7 +93,7 @@ def time_grid(workload: Workload, samples: int, device: str, effort: Effort, pea
         for length in lengths
     )
     (timing,) = take_turns([side], effort, lambda: wait_for(device), warm_up=0)
-    return Comparison(
+    return SpeedComparison(
         name=f"eval grid {workload.layers},{workload.width},{workload.heads}",
         timings=(timing,),
         flops_per_token=needed / tokens,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from longreach.bench.comparison import Comparison, Row
+from longreach.bench.comparison import ComparisonRow, SpeedComparison
 from longreach.bench.lengths import EVALUATION, TRAINING, Figures, LengthReport
 from longreach.bench.machine import MEMORY_ON_GPU
 from longreach.system.files import read_json, write_atomically
@@ -42,7 +42,7 @@ class HeadlineRow:
     date: str
 
 
-def headline_rows(found: Comparison | LengthReport, stamp: Stamp) -> list[HeadlineRow]:
+def headline_rows(found: SpeedComparison | LengthReport, stamp: Stamp) -> list[HeadlineRow]:
     """A row for each rival, or one for ours alone; by length, for each kind of work, one at its longest length,
     and on a GPU one about its memory."""
     if isinstance(found, LengthReport):
@@ -81,13 +81,13 @@ def _memory(speed: HeadlineRow, ours: int, theirs: int | None) -> HeadlineRow:
 
 def _row(
     name: str,
-    ours: Row | Figures,
-    theirs: Row | Figures | None,
+    ours: ComparisonRow | Figures,
+    theirs: ComparisonRow | Figures | None,
     ratio: float | None,
     stamp: Stamp,
     unit: str = "tokens/s",
 ) -> HeadlineRow:
-    def figure(row: Row | Figures) -> float:
+    def figure(row: ComparisonRow | Figures) -> float:
         return row.seconds if unit == "seconds" else row.tokens_per_second
 
     return HeadlineRow(

@@ -1,7 +1,7 @@
 """Many models of one shape as one computation, beside one of them alone."""
 
 from longreach.bench import rivals
-from longreach.bench.comparison import Comparison
+from longreach.bench.comparison import SpeedComparison
 from longreach.bench.flops import training_flops
 from longreach.bench.machine import Peak, on_gpu, wait_for
 from longreach.bench.timing import Effort, Side, take_turns
@@ -21,7 +21,7 @@ def time_stack(
     compiled: bool,
     effort: Effort,
     peak: Peak,
-) -> Comparison:
+) -> SpeedComparison:
     """Training `models` seeds at once; every other side trains one model, and tokens are those of all models."""
     forms = rivals.choose_rivals(against, rivals.TRAINING, device)
     one = training_data(workload, task_name, device)
@@ -43,7 +43,7 @@ def time_stack(
         step = rivals.training_step(form, alone, batch.tokens[:, :-1], bf16=on_gpu(device))
         sides.append(Side(f"{rivals.TRAINING[form]}, one", step, tokens))
     needed = training_flops(alone.config, len(one.task.vocabulary), workload.batch, read, int(batch.answer.sum()))
-    return Comparison(
+    return SpeedComparison(
         name=f"stack {models} x {workload} {task_name}{', compiled' if compiled else ''}",
         timings=tuple(take_turns(sides, effort, lambda: wait_for(device))),
         flops_per_token=needed / tokens,

@@ -1,10 +1,8 @@
 """Tokens per second that each task's sampler makes."""
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 import torch
@@ -14,8 +12,6 @@ from longreach.config.registry import entries
 from longreach.errors import BadInput
 from longreach.seeding import stream
 from longreach.tasks import Task
-
-PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -68,12 +64,3 @@ def _rates(task: Task, length: int, device: str, batch: int, repeats: int) -> It
         seconds = time.perf_counter() - start
         if repeat >= 0:
             yield float(sample.num_tokens.sum()) / seconds
-
-
-def measured_speeds() -> dict[str, float]:
-    """Tokens per second of each task, as they were measured on one CPU core for the docs."""
-    for folder in (PACKAGE / "benchmarks", PACKAGE.parents[1] / "benchmarks" / "results"):
-        if (folder / "tasks_cpu.json").is_file():
-            rows = json.loads((folder / "tasks_cpu.json").read_text())["rows"]
-            return {row["task"]: float(row["tokens_per_second"]) for row in rows}
-    return {}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from longreach.bench import rivals
-from longreach.bench.comparison import Comparison
+from longreach.bench.comparison import SpeedComparison
 from longreach.bench.flops import training_flops
 from longreach.bench.machine import Peak, on_gpu, wait_for
 from longreach.bench.tasks import length_of
@@ -32,7 +32,7 @@ _STEPS = 1_000_000
 
 def time_training(
     workload: Workload, task_name: str, device: str, against: str, compiled: bool, effort: Effort, peak: Peak
-) -> Comparison:
+) -> SpeedComparison:
     """Training on the samples of a task that have about as many tokens as the workload says."""
     forms = rivals.choose_rivals(against, rivals.TRAINING, device)
     data = training_data(workload, task_name, device)
@@ -48,7 +48,7 @@ def time_training(
         step = rivals.training_step(form, model, batch.tokens[:, :-1], bf16=on_gpu(device))
         sides.append(Side(rivals.TRAINING[form], step, tokens))
     needed = training_flops(model.config, len(data.task.vocabulary), workload.batch, read, int(batch.answer.sum()))
-    return Comparison(
+    return SpeedComparison(
         name=f"train {workload} {task_name}{', compiled' if compiled else ''}",  # names in headlines must differ
         timings=tuple(take_turns(sides, effort, lambda: wait_for(device))),
         flops_per_token=needed / tokens,

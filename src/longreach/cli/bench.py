@@ -17,11 +17,11 @@ from longreach.bench import (
     DECODING,
     HEADLINE,
     TRAINING,
-    Comparison,
     Effort,
     LengthReport,
     LengthRow,
     Peak,
+    SpeedComparison,
     Stamp,
     Workload,
     headline_rows,
@@ -38,10 +38,10 @@ from longreach.bench import (
 )
 from longreach.cli import bench_probe, bench_tasks
 from longreach.cli.bench_tables import comparison_table, length_line, length_table
-from longreach.cli.console import out, say
 from longreach.errors import BadInput
 from longreach.runs import choose_device, commit_of_this_code
 from longreach.system.files import write_atomically
+from longreach.terminal.console import out, say
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Setting:
     peak: Peak
 
 
-Measure = Callable[[argparse.Namespace, _Setting], Comparison | LengthReport]
+Measure = Callable[[argparse.Namespace, _Setting], SpeedComparison | LengthReport]
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -166,7 +166,7 @@ def _run(prog: str, measure: Measure, shapes: tuple[str, str], args: argparse.Na
     title = (
         f"{found.name}: {stamp.device}, torch {torch.__version__}, peak {peak.flops / 1e12:.3g} TFLOP/s ({peak.how})"
     )
-    if isinstance(found, Comparison):
+    if isinstance(found, SpeedComparison):
         rounds = found.rows[0].rounds
         out.print(comparison_table(found, f"{title}, {rounds} {'round' if rounds == 1 else 'rounds'}"))
         for note in found.notes:
@@ -177,16 +177,16 @@ def _run(prog: str, measure: Measure, shapes: tuple[str, str], args: argparse.Na
     return 0
 
 
-def _train(args: argparse.Namespace, it: _Setting) -> Comparison:
+def _train(args: argparse.Namespace, it: _Setting) -> SpeedComparison:
     return time_training(it.workload, args.task, it.device, args.against, args.compile, it.effort, it.peak)
 
 
-def _stack(args: argparse.Namespace, it: _Setting) -> Comparison:
+def _stack(args: argparse.Namespace, it: _Setting) -> SpeedComparison:
     models = args.models or (32 if on_gpu(it.device) else 4)
     return time_stack(it.workload, models, args.task, it.device, args.against, args.compile, it.effort, it.peak)
 
 
-def _evaluate(args: argparse.Namespace, it: _Setting) -> Comparison:
+def _evaluate(args: argparse.Namespace, it: _Setting) -> SpeedComparison:
     if args.samples is not None and not args.grid:
         raise BadInput("--samples concerns the grid: add --grid")
     if not args.grid:
@@ -195,7 +195,7 @@ def _evaluate(args: argparse.Namespace, it: _Setting) -> Comparison:
     return time_grid(it.workload, samples, it.device, it.effort, it.peak)
 
 
-def _decode(args: argparse.Namespace, it: _Setting) -> Comparison:
+def _decode(args: argparse.Namespace, it: _Setting) -> SpeedComparison:
     return time_decoding(it.workload, args.prompt, it.device, args.against, it.effort, it.peak)
 
 

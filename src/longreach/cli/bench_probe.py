@@ -23,11 +23,11 @@ from longreach.bench import (
     machine_name,
 )
 from longreach.bench.citing import load_context_cite
-from longreach.cli.console import out, say
 from longreach.errors import BadInput
 from longreach.probe import load_hugging_face
 from longreach.runs import choose_device, commit_of_this_code
 from longreach.system.files import write_atomically
+from longreach.terminal.console import out, say
 
 _ONLY_ANSWER, _ONLY_TEXT = ("query", "answer"), ("sample", "sources")
 """Flags that mean something for one choice of --targets alone."""

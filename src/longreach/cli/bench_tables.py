@@ -2,10 +2,10 @@
 
 from rich.table import Table
 
-from longreach.bench import Comparison, LengthReport, LengthRow
+from longreach.bench import LengthReport, LengthRow, SpeedComparison
 
 
-def comparison_table(comparison: Comparison, title: str) -> Table:
+def comparison_table(comparison: SpeedComparison, title: str) -> Table:
     """A line for each side, ours first."""
     table = Table(title=title, title_justify="left", box=None)
     table.add_column("side", no_wrap=True)

@@ -10,11 +10,11 @@ import torch
 from rich.table import Table
 
 from longreach.bench import machine_name, time_tasks
-from longreach.cli.console import out
 from longreach.config.registry import entries, nearest
 from longreach.errors import BadInput
 from longreach.runs import choose_device, commit_of_this_code
 from longreach.system.files import write_atomically
+from longreach.terminal.console import out
 
 
 def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -1,21 +1,22 @@
-"""What there is to choose from, as rows: names, where things come from and, of tasks, how they are built."""
+"""The catalogue of parts as rows: names, papers, settings and, for tasks, sparsity, levels and sampling speed."""
 
 import inspect
+import json
 from typing import Any
 
-from longreach.bench import measured_speeds
 from longreach.config import field_help, read_yaml
 from longreach.config.registry import entries, kinds
 from longreach.errors import BadInput
 from longreach.runs import SECTIONS, shipped_recipes
 from longreach.tasks import Task
+from longreach.version import PACKAGE
 
 SHOWN = ("task", "ids", "encoding", "attention")
-"""Kinds that the docs have a table of."""
+"""Kinds with a table in the docs."""
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
-    """All entries of all kinds."""
+    """Return all entries of all kinds."""
     recipes = [
         {"name": name, "summary": str(read_yaml(path).get("title", "")), "settings": []}
         for name, path in shipped_recipes().items()
@@ -25,6 +26,15 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
         for name, cls in SECTIONS.items()
     ]
     return {**{kind: _parts(kind) for kind in kinds()}, "section": sections, "recipe": recipes}
+
+
+def measured_speeds() -> dict[str, float]:
+    """Return tokens per second of samplers on one CPU core, by task; tasks that were not measured are missing."""
+    for folder in (PACKAGE / "benchmarks", PACKAGE.parents[1] / "benchmarks" / "results"):
+        if (folder / "tasks_cpu.json").is_file():
+            rows = json.loads((folder / "tasks_cpu.json").read_text())["rows"]
+            return {row["task"]: float(row["tokens_per_second"]) for row in rows}
+    return {}
 
 
 def _parts(kind: str) -> list[dict[str, Any]]:
@@ -54,7 +64,7 @@ def summary(cls: type) -> str:
 
 
 def _facts(task: Task) -> dict[str, Any]:
-    """Of a task with its default settings."""
+    """Return the properties of a task with its default settings."""
     return {
         "k": _sparsity(task),
         "levels": [level.name for level in task.coupling_levels],
@@ -63,7 +73,7 @@ def _facts(task: Task) -> dict[str, Any]:
 
 
 def _sparsity(task: Task) -> str:
-    """The most tokens that an answer token needs, or that it grows with length."""
+    """Return the most tokens that an answer token needs, or how their number grows with length."""
     try:
         short, long = task.sparsity(20), task.sparsity(40)
     except BadInput:
@@ -72,7 +82,7 @@ def _sparsity(task: Task) -> str:
 
 
 def markdown() -> str:
-    """The page of the docs."""
+    """Return the catalogue page of the docs."""
     everything = catalogue()
     lines = [
         "# The catalogue",

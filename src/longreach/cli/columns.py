@@ -1,14 +1,14 @@
-"""Plain columns for tables of any length; drawing 10,000 lines with rules around them would take seconds."""
+"""Plain columns for tables of any length: rich would take seconds to draw 10,000 lines."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from longreach.cli.console import out
 from longreach.system.labels import visible
+from longreach.terminal.console import out
 
 
 def print_columns(columns: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Print them side by side, but for empty ones; returns the names of those that do not fit on the terminal."""
+    """Print columns side by side and skip empty ones; return the names of columns too wide for the terminal."""
     texts = {name: [_text(value) for value in values] for name, values in columns.items()}
     filled = {name: column for name, column in texts.items() if any(column)}
     widths = {name: max(len(name), *map(len, column)) for name, column in filled.items()}

@@ -11,11 +11,11 @@ from typing import Any
 
 from rich.table import Table
 
-from longreach.cli.console import out, say
 from longreach.cli.trust import add_trust
-from longreach.reports.growth import Comparison, compare
+from longreach.reports.growth import GrowthComparison, compare
 from longreach.reports.tables import spread_out
 from longreach.system.files import write_atomically
+from longreach.terminal.console import out, say
 
 _RULE = (
     "Wrong answers (of the worst seed) over what the theory predicts; rho: how often background looks like a planted "
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
-def _write(found: list[Comparison], content: str, folder: Path) -> None:
+def _write(found: list[GrowthComparison], content: str, folder: Path) -> None:
     from longreach.reports.figures import save_png  # matplotlib takes a while to load
     from longreach.reports.growth_figure import growth_figure
 
@@ -76,7 +76,7 @@ def _write(found: list[Comparison], content: str, folder: Path) -> None:
     say.print(f"picture  {folder / 'compare.png'}", highlight=False)
 
 
-def _plain(comparison: Comparison) -> dict[str, Any]:
+def _plain(comparison: GrowthComparison) -> dict[str, Any]:
     """For JSON, which has no infinity: null is a margin without an end."""
     content = asdict(comparison)
     content["margins"] = [[margin if math.isfinite(margin) else None for margin in pair] for pair in comparison.margins]
@@ -86,7 +86,7 @@ def _plain(comparison: Comparison) -> dict[str, Any]:
     return {**content, "verdict": comparison.verdict}
 
 
-def _table(found: list[Comparison], width: int) -> Table:
+def _table(found: list[GrowthComparison], width: int) -> Table:
     """One row for each setting; of the lengths as many as fit, the first and the last among them."""
     table = Table(caption=_RULE, caption_justify="left")
     settings = [(c.attention, c.k, c.rho) for c in found]
@@ -106,7 +106,7 @@ def _table(found: list[Comparison], width: int) -> Table:
     return table
 
 
-def _cell(comparison: Comparison, length: int) -> str:
+def _cell(comparison: GrowthComparison, length: int) -> str:
     measured, predicted = comparison.measured[length], comparison.predicted[length]
     return f"{_share(measured.wrong)} ({_share(measured.worst)})\n{_share(predicted.low)}-{_share(predicted.high)}"
 

@@ -3,27 +3,24 @@
 import argparse
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from rich.table import Table
 from rich.text import Text
 
-from longreach.cli.console import out, say
 from longreach.cli.flags import task_settings
-from longreach.cli.progress import watch
 from longreach.cli.trust import add_trust
-from longreach.config import build_part
-from longreach.config.spans import Span
-from longreach.diagnosis import Diagnosis, SchemeReport, Shape, diagnose_data, diagnose_model, diagnose_task, read_rows
+from longreach.config import Plain
+from longreach.diagnosis import Diagnosis, NeedsSummary, SchemeReport
 from longreach.diagnosis.calibrate import FAR, Case, calibrate
 from longreach.diagnosis.findings import STRAY, TOLERATED
 from longreach.errors import BadInput
-from longreach.runs import RunFolder, load_model
 from longreach.system.files import write_atomically
-from longreach.tasks import Task
-
-_STEPS = 1500
+from longreach.terminal.console import out, say
+from longreach.terminal.progress import watch
+from longreach.verbs.diagnosing import check_sizes, make_diagnosis, save
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -50,27 +47,32 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    if args.samples < 32:
-        raise BadInput(f"--samples must be at least 32, got {args.samples}")
-    if args.steps is not None and args.steps < 1:
-        raise BadInput(f"--steps must be at least 1, got {args.steps}")
     if args.calibrate is not None:
+        check_sizes(args.samples, args.steps)
         return _calibrate(args, settings)
     if args.source is None:
         raise BadInput("what is to be diagnosed? a task's name, a run folder or a .jsonl file")
-    found = _diagnose(args, settings)
+    show = partial(watch, say, quiet=args.json)
+    source = _source(args.source, settings)
+    found = make_diagnosis(source, args.train, args.target, args.samples, args.steps, args.seed, args.trust, show)
     if args.out is not None:
-        from longreach.diagnosis.picture import draw  # matplotlib takes a while to load
-
-        args.out.mkdir(parents=True, exist_ok=True)
-        write_atomically(args.out / "diagnosis.json", (json.dumps(asdict(found), indent=1) + "\n").encode())
-        draw(found, args.out / "diagnosis.png")
+        save(found, args.out)
         say.print(f"picture  {args.out / 'diagnosis.png'}", highlight=False)
     if args.json:
         print(json.dumps(asdict(found)))
         return 0
     _print(found)
     return 0
+
+
+def _source(name: str, settings: list[str]) -> Path | Plain:
+    """Return a file, a run folder, or a task's settings."""
+    path = Path(name)
+    if path.suffix != ".jsonl" and not path.is_dir():
+        return task_settings(name, settings)
+    if settings:
+        raise BadInput(f"unknown argument {settings[0]!r}: {'a run' if path.is_dir() else 'a file'} has its settings")
+    return path
 
 
 def _calibrate(args: argparse.Namespace, settings: list[str]) -> int:
@@ -113,54 +115,6 @@ def calibration_table(cases: list[Case]) -> Table:
     return table
 
 
-def _diagnose(args: argparse.Namespace, settings: list[str]) -> Diagnosis:
-    path = Path(args.source)
-    span = None if args.train is None else _span(args.train)
-    if path.suffix == ".jsonl":
-        _refuse(settings, "a file")
-        with watch(say, quiet=args.json) as observer:
-            steps = args.steps or _STEPS
-            rows, report = read_rows(path), observer.phase("learn", steps)
-            return diagnose_data(rows, span, args.target, args.samples, steps, args.seed, report, observer.say)
-    if args.steps is not None:
-        raise BadInput("--steps is for files: nothing is learnt from a task or a run")
-    if (path / "config.yaml").is_file():
-        _refuse(settings, "a run")
-        config, model = load_model(RunFolder(path), "cpu", args.trust)
-        if span is not None:
-            raise BadInput(f"--train is known of a run: {config.train.lengths}")
-        target = _target(args.target, config.train.lengths)
-        with watch(say, quiet=args.json) as observer:
-            return diagnose_model(
-                model, config.task, config.ids, config.train.lengths, target, args.samples, args.seed, observer.say
-            )
-    if path.is_dir():
-        raise BadInput(f"{path} is not a run folder: it has no config.yaml (a folder of runs holds one for each seed)")
-    task = build_part(Task, task_settings(args.source, settings), "task")
-    if span is None:
-        raise BadInput("a task needs its training lengths: --train 1..40")
-    return diagnose_task(task, span, _target(args.target, span), args.samples, args.seed)
-
-
-def _span(text: str) -> Span:
-    try:
-        return Span.parse(text)
-    except ValueError as error:
-        raise BadInput(f"--train: {error}") from error
-
-
-def _target(asked: int | None, span: Span) -> int:
-    target = 10 * span.high if asked is None else asked
-    if target <= span.high:
-        raise BadInput(f"--target must be beyond the training lengths {span}, got {target}")
-    return target
-
-
-def _refuse(settings: list[str], what: str) -> None:
-    if settings:
-        raise BadInput(f"unknown argument {settings[0]!r}: {what} has its settings")
-
-
 def _print(found: Diagnosis) -> None:
     about = f", trained at {found.trained}, asked about {found.target}"
     out.print(Text.assemble((found.source, "bold"), about))
@@ -187,7 +141,7 @@ def _needs(found: Diagnosis) -> Table:
     return table
 
 
-def _cells(shape: Shape) -> list[str]:
+def _cells(shape: NeedsSummary) -> list[str]:
     return [str(shape.k), str(shape.span), str(shape.distance)]
 
 

@@ -2,30 +2,20 @@
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from longreach.cli.console import out, say
 from longreach.cli.flags import evaluation_changes, short_flags
-from longreach.cli.progress import watch
 from longreach.cli.trust import add_trust
-from longreach.config import Plain, build, read_value, to_plain
+from longreach.config import Plain, read_value
 from longreach.errors import BadInput
-from longreach.evaluation import EvalConfig, losses_to_json, make_card, to_csv, to_json
-from longreach.execution import ExecutionConfig
+from longreach.evaluation import losses_to_json, to_csv, to_json
 from longreach.reports import Result, losses_to_csv, tables
-from longreach.runs import (
-    RunFolder,
-    choose_device,
-    expect_test,
-    find_runs,
-    left_out,
-    load_model,
-    run_test,
-    work_of_test,
-)
 from longreach.system.files import write_atomically
-from longreach.training import legal_lengths
+from longreach.terminal.console import out, say
+from longreach.terminal.progress import watch
+from longreach.verbs.scoring import given, runs_below, score_folder
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -61,17 +51,13 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.out is not None and not args.out.parent.is_dir():
         raise BadInput(f"there is no folder {args.out.parent} for --out")
     changes = short_flags(evaluation_changes(settings), device=args.device, batch_tokens=args.batch_tokens)
-    # the device that a run was trained on may be another machine's
-    device = choose_device(build(ExecutionConfig, changes.get("execution", {}), "execution").device)
-    folders = list(find_runs(args.run))
-    if not folders:
-        raise BadInput(f"{args.run} holds no run")
+    asked, execution = _changes(args, changes.get("evaluate", {})), changes.get("execution", {})
+    folders = runs_below(args.run)
     as_csv = args.out is not None and args.out.suffix == ".csv"
     if as_csv and len({folder.config(args.trust).task.open_ended for folder in folders}) > 1:
         raise BadInput("runs on text and others do not share columns: --out with a .json file takes both")
-    results = []
-    for folder in folders:
-        results.append(_evaluate(folder, args, changes, device))
+    show = partial(watch, say, quiet=args.json)
+    results = [score_folder(folder, asked, execution, args.trust, show, "evaluate") for folder in folders]
     rows = [{**_label(result), **row} for result in results for row in _rows(result)]
     if args.out is not None:
         content = _as_csv(results) if as_csv else json.dumps(rows)
@@ -105,42 +91,19 @@ def _as_csv(results: list[Result]) -> str:
     return to_csv(scores, [label for label, result in zip(labels, results, strict=True) for _ in result.scores])
 
 
-def _evaluate(folder: RunFolder, args: argparse.Namespace, changes: Plain, device: str) -> Result:
-    config, model = load_model(folder, device, args.trust)
-    asked = _asked(config.evaluate, args, changes.get("evaluate", {}))
-    execution = build(ExecutionConfig, {**to_plain(config.execution), **changes.get("execution", {})}, "execution")
-    if asked.prompt_ids_only and config.ids.supplier(config.task) != "model":
-        raise BadInput(f"--prompt-ids-only concerns predicted IDs, which ids {config.ids.name} does not use")
-    skipped = left_out(config.task, asked)
-    with watch(say, quiet=args.json) as observer:
-        if not folder.finished:
-            observer.say(f"{folder.path} is not finished: its newest checkpoint is tested")
-        for line in skipped:
-            observer.say(f"left out: {line}")
-        report = observer.phase(f"test {folder.path}", work_of_test(config.task, asked))
-        expect_test(model, config, asked, execution, device, observer)
-        info = folder.info()
-        scores, text = run_test(model, config.task, config.ids, asked, info.seed, device, execution, report)
-    lengths = legal_lengths(config.task, config.train.lengths)
-    card = make_card(config.task, config.ids, lengths, asked, config.train.prime)
-    return Result(folder, info, scores, card, info.variant or info.recipe, [] if text is None else text.losses)
-
-
-def _asked(stored: EvalConfig, args: argparse.Namespace, changes: Plain) -> EvalConfig:
-    """Return the run's own test with the changes of the flags."""
-    flags: Plain = {"lengths": args.lengths, "samples": args.samples}
-    flags |= {"free_samples": args.free_samples, "control": args.control, "shift": args.shift}
-    flags["encoding"] = None if args.encoding is None else read_value(args.encoding)
-    for flag in ("relabel_ids", "prompt_ids_only"):
-        if getattr(args, flag):
-            flags[flag] = True
-    given = {name: value for name, value in flags.items() if value is not None}
+def _changes(args: argparse.Namespace, changes: Plain) -> Plain:
+    """Return the settings of the flags and those of --evaluate.FIELD; raise BadInput for a setting given twice."""
+    flags = given(
+        lengths=args.lengths,
+        samples=args.samples,
+        free_samples=args.free_samples,
+        control=args.control,
+        shift=args.shift,
+        encoding=None if args.encoding is None else read_value(args.encoding),
+        relabel_ids=args.relabel_ids or None,
+        prompt_ids_only=args.prompt_ids_only or None,
+    )
     for name in changes:
-        if name in given:
+        if name in flags:
             raise BadInput(f"--{name.replace('_', '-')} and --evaluate.{name} are one setting: give one of them")
-    given |= changes
-    if given.get("relabel_ids") is True:
-        given.setdefault("free_samples", 0)
-    if isinstance(given.get("samples"), int) and "free_samples" not in given:
-        given["free_samples"] = min(given["samples"], stored.free_samples)
-    return build(EvalConfig, {**to_plain(stored), **given}, "evaluate")
+    return flags | changes

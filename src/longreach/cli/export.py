@@ -4,12 +4,12 @@ import argparse
 import json
 from pathlib import Path
 
-from longreach.cli.console import out
 from longreach.cli.trust import add_trust
 from longreach.errors import BadInput
 from longreach.hf import to_huggingface
 from longreach.runs import RunFolder, load_model
 from longreach.tasks import Text
+from longreach.terminal.console import out
 from longreach.text import as_subwords
 
 

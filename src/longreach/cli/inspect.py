@@ -7,21 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from longreach.cli.console import out
-from longreach.cli.prompt import check_sample, expect_generation, typed_prompt
 from longreach.cli.trust import add_trust
-from longreach.errors import BadInput
-from longreach.evaluation.attention_figure import draw
-from longreach.evaluation.look_inside import Detail, Inside, Step, Truth, detail, look_inside
-from longreach.runs import RunConfig, RunFolder, choose_device, load_model
-from longreach.seeding import Draws, stream
-from longreach.tasks import Sample
-from longreach.training import legal_lengths
+from longreach.evaluation.look_inside import Detail, Inside, Step
+from longreach.terminal.console import out
+from longreach.verbs.inspection import inspect
 
 _NAMED = 4
 """Tokens that share an ID and are named; the rest are counted."""
@@ -42,46 +35,21 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    _check(args)
-    device = choose_device(args.device)
-    config, model = load_model(RunFolder(args.run), device, args.trust)
-    task, policy = config.task, config.ids
-    draws = stream(args.seed or 0, "inspect", torch.arange(1))
-    if args.prompt is None:
-        sample = _draw_sample(config, args.length, draws)
-        truth = Truth.of_sample(task, policy, sample, draws)
-    else:
-        sample = typed_prompt(config, model, args.prompt)
-        truth = Truth.of_prompt(task, policy, sample, draws)
-    on_device = sample.map(lambda tensor: tensor.to(device))
-    expect_generation(config, model, on_device, "use a smaller --length or a shorter --prompt")
-    inside = look_inside(model, task, policy, on_device, truth, Draws(draws.key.to(device)))
-    more = None if args.step is None else detail(inside, task, args.step)
-    if args.out is not None:
-        draw(inside).savefig(args.out, dpi=150)
+    found = inspect(
+        args.run,
+        length=args.length,
+        seed=args.seed,
+        prompt=args.prompt,
+        step=args.step,
+        out=args.out,
+        device=args.device,
+        trust=args.trust,
+    )
     if args.json:
-        print(json.dumps(_to_json(inside, more)))
+        print(json.dumps(_to_json(found.inside, found.detail)))
     else:
-        _print(inside, more)
+        _print(found.inside, found.detail)
     return 0
-
-
-def _check(args: argparse.Namespace) -> None:
-    if args.prompt is not None and args.length is not None:
-        raise BadInput("--length is for a sample and --prompt is one already: give one of them")
-    if args.prompt is not None and args.seed is not None:
-        raise BadInput("--seed draws a sample and --prompt is one already: give one of them")
-    if args.out is not None and args.out.suffix != ".png":
-        raise BadInput(f"--out must end in .png, got {args.out}")
-    if args.out is not None and not args.out.parent.is_dir():
-        raise BadInput(f"there is no folder {args.out.parent} for --out")
-
-
-def _draw_sample(config: RunConfig, length: int | None, draws: Draws) -> Sample:
-    length = legal_lengths(config.task, config.train.lengths)[-1] if length is None else length
-    config.task.check_length(length)
-    check_sample(config.task, length)
-    return config.task.sample(torch.tensor([length]), draws, length)
 
 
 def _to_json(inside: Inside, more: Detail | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`longreach list [KIND]`: what there is to choose from."""
+"""`longreach list [KIND]`: list tasks, ID policies, encodings, attentions and recipes."""
 
 import argparse
 import json
@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from longreach.cli.catalogue import catalogue, markdown
-from longreach.cli.console import out
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
+from longreach.terminal.console import out
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 
 
 def _about(row: dict[str, Any]) -> str:
-    """Where an entry comes from; of a task also k, levels and speed."""
+    """Return the paper of an entry and, for a task, k, levels and speed."""
     facts = [row.get("paper", "")]
     if "k" in row:
         facts += [f"k {row['k']}" if row["k"] else "", f"levels {', '.join(row['levels'])}" if row["levels"] else ""]

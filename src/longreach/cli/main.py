@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from longreach.cli.console import say
 from longreach.cli.dotted import take_settings
 from longreach.config.registry import nearest
-from longreach.errors import BadInput, RunFailed, lacks_memory
+from longreach.errors import BadInput, RunFailed, lacks_memory, naming_flags
 from longreach.system.imports import allow_working_folder, own_the_process
 from longreach.system.interrupts import catch_interrupts, stop_seconds
+from longreach.terminal.console import say
 from longreach.version import __version__
 
 _VERBS = (
@@ -88,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # only a process of its own may be ended after this function has returned
     with catch_interrupts(_complain, seconds, linger=arguments is None) as interrupts:
         try:
-            code = _run_verb(arguments)
+            with naming_flags():
+                code = _run_verb(arguments)
         except KeyboardInterrupt:
             _complain("interrupted")
             code = _INTERRUPTED

@@ -2,20 +2,12 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
-import torch
-
-from longreach.cli.console import out
-from longreach.cli.prompt import expect_generation, typed_prompt
 from longreach.cli.trust import add_trust
-from longreach.config import build
-from longreach.decoding import Sampling, answers, generate
-from longreach.engine.plan import choose
-from longreach.errors import BadInput
-from longreach.runs import RunFolder, choose_device, load_model
-from longreach.seeding import stream
-from longreach.tasks import Sample, Task
+from longreach.terminal.console import out
+from longreach.verbs.answering import predict
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -35,49 +27,25 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    device = choose_device(args.device)
-    config, model = load_model(RunFolder(args.run), device, args.trust)
-    task = config.task
-    sample = typed_prompt(config, model, args.prompt, args.max_tokens)
-    tokens = sample.tokens[0, : int(sample.prompt_tokens[0])].tolist()
-    if args.seed is not None and not args.temperature and not config.ids.draws_test_ids:
-        raise BadInput("--seed needs --temperature: without it nothing is drawn")
-    sampling = build(Sampling, {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}, "predict")
-    there = sample.map(lambda tensor: tensor.to(device))
-    expect_generation(config, model, there, "use a smaller --max-tokens or a shorter --prompt")
-    generated = generate(
-        model,
-        task,
-        config.ids,
-        there,
-        sampling=sampling,
-        draws=stream(args.seed or 0, "predict", torch.arange(1, device=device)),
+    result = predict(
+        args.run,
+        args.prompt,
+        max_tokens=args.max_tokens,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        seed=args.seed,
         prompt_ids_only=args.prompt_ids_only,
-        write=choose(model, config.execution, device).write,
+        device=args.device,
+        trust=args.trust,
     )
-    answer, expected = answers(generated, task, sample)[0], _expected(task, sample)
-    result = {
-        "prompt": task.spell(tokens),
-        "answer": task.spell(answer),
-        "stopped": bool(generated.stopped[0]),
-        "expected": None if expected is None else task.spell(expected),
-        "right": None if expected is None else answer == expected,
-    }
     if args.json:
-        print(json.dumps(result))
+        print(json.dumps(asdict(result)))
         return 0
-    out.print(f"{result['prompt']}  ->  {result['answer']}", markup=False, highlight=False, soft_wrap=True)
-    if not result["stopped"]:
+    out.print(f"{result.prompt}  ->  {result.answer}", markup=False, highlight=False, soft_wrap=True)
+    if not result.stopped:
         out.print("(cut off: the model did not stop)")
-    if expected is not None:
-        verdict = "right" if result["right"] else f"wrong: {result['expected']}"
+    if result.expected is not None:
+        verdict = "right" if result.right else f"wrong: {result.expected}"
         out.print(verdict, markup=False, highlight=False, soft_wrap=True)
     return 0
-
-
-def _expected(task: Task, sample: Sample) -> list[int] | None:
-    """The true answer, where the prompt alone decides it."""
-    try:
-        return task.solve(sample, 0)
-    except BadInput:
-        return None

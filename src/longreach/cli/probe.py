@@ -6,16 +6,16 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import get_args
 
-from longreach.cli.console import say
 from longreach.cli.probe_reading import open_model, open_texts
 from longreach.cli.probe_tables import print_calibration, print_shown, print_summary, summary
-from longreach.cli.progress import watch
 from longreach.cli.trust import add_trust
 from longreach.config import build
 from longreach.errors import BadInput
 from longreach.probe import LanguageModel, MaskKind, Method, Passage, ProbeConfig, Probed, calibrate, probe, total_steps
 from longreach.probe.calibration_figure import draw_calibration
 from longreach.tasks import Task
+from longreach.terminal.console import say
+from longreach.terminal.progress import watch
 
 _BUDGETS = (32, 64, 128, 256, 512)
 _FOR_TEXTS = ("length", "passages", "targets", "chat", "split", "show", "method", "masks")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from longreach.cli.console import say
 from longreach.config.spans import Lengths
 from longreach.errors import BadInput
 from longreach.evaluation import EvalConfig, PassCost, memory_of_text
@@ -18,6 +17,7 @@ from longreach.runs import RunConfig, RunFolder, choose_device, load_model
 from longreach.seeding import stream
 from longreach.system.capacity import check_memory
 from longreach.tasks import Task, Text
+from longreach.terminal.console import say
 from longreach.text import Corpus, SplitName
 from longreach.training import legal_lengths
 

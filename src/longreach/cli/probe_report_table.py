@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from longreach.probe.summary import Row
+from longreach.probe.summary import SummaryRow
 
 _LINES = {
     ("k_weights", "all", "median"): "k, weights beyond tau",
@@ -17,7 +17,7 @@ _LINES = {
 }
 
 
-def probe_table(rows: Sequence[Row]) -> Table:
+def probe_table(rows: Sequence[SummaryRow]) -> Table:
     """Medians over predictions and the share that needs few, for each group of texts."""
     table = Table(title="What predictions depend on: medians", title_justify="left", box=None)
     table.add_column("probed with", overflow="fold")

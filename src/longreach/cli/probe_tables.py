@@ -11,10 +11,10 @@ from rich.text import Text
 from torch import Tensor
 
 from longreach.cli.columns import print_columns
-from longreach.cli.console import out, say
 from longreach.errors import BadInput
 from longreach.probe import Calibration, Probed
 from longreach.system.labels import visible
+from longreach.terminal.console import out, say
 
 _FEW = 8
 """The k whose share of predictions is told."""

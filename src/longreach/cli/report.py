@@ -4,11 +4,10 @@ import argparse
 import json
 from pathlib import Path
 
-from longreach.cli.console import out, say
 from longreach.cli.probe_report_table import probe_table
-from longreach.errors import BadInput
-from longreach.reports import find_probes, load_results, tables, write_probe_report, write_report
-from longreach.runs import find_runs
+from longreach.reports import ProbeReport, tables
+from longreach.terminal.console import out, say
+from longreach.verbs.reporting import write
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -22,16 +21,11 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    folder = args.out or args.paths[0] / "report"
-    probes = find_probes(args.paths)
-    if probes:
-        if any(run for path in args.paths for run in find_runs(path)):
-            raise BadInput(f"{', '.join(map(str, args.paths))} hold both runs and probes: report on one kind at a time")
-        return _on_probes(probes, folder, args.json)
-    results, unfinished = load_results(args.paths)
+    report, results, unfinished, probes = write(args.paths, args.out)
     for line in unfinished:
         say.print(line, markup=False, highlight=False)
-    report = write_report(results, folder)
+    if isinstance(report, ProbeReport):
+        return _on_probes(report, len(probes), args.json)
     paths = {"png": str(report.png), "html": str(report.html), "csv": str(report.csv)}
     if args.json:
         print(json.dumps({"title": report.title, "runs": len(results), "unfinished": len(unfinished), **paths}))
@@ -42,11 +36,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
-def _on_probes(probes: list[Path], folder: Path, as_json: bool) -> int:
-    report = write_probe_report(probes, folder)
+def _on_probes(report: ProbeReport, texts: int, as_json: bool) -> int:
     paths = {"html": str(report.html), "csv": str(report.csv), "json": str(report.json)}
     if as_json:
-        print(json.dumps({"texts": len(probes), **paths, "figures": [str(path) for path in report.figures]}))
+        print(json.dumps({"texts": texts, **paths, "figures": [str(path) for path in report.figures]}))
         return 0
     out.print(probe_table(report.rows))
     _name(paths | {"png": ", ".join(path.name for path in report.figures)})

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longreach.cli.columns import print_columns
-from longreach.cli.console import say
 from longreach.config import move_path
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
+from longreach.terminal.console import say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +92,7 @@ def _phase(stack: ExitStack, quiet: bool) -> Callable[[str, int], Callable[[int,
 
     @cache
     def observer() -> "Observer":
-        from longreach.cli.progress import watch  # brings torch, which a table that is known need not wait for
+        from longreach.terminal.progress import watch  # brings torch, which a table that is known need not wait for
 
         return stack.enter_context(watch(say, quiet))
 

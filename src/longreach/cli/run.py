@@ -12,9 +12,7 @@ from typing import NamedTuple, get_args
 
 from rich.console import Console
 
-from longreach.cli.console import out, say
 from longreach.cli.flags import recipe_changes, short_flags
-from longreach.cli.progress import watch
 from longreach.config import field_help
 from longreach.config.registry import nearest
 from longreach.engine.parallel import check_parallel
@@ -40,6 +38,8 @@ from longreach.runs import (
     use_threads,
 )
 from longreach.system.interrupts import deferred
+from longreach.terminal.console import out, say
+from longreach.terminal.progress import watch
 from longreach.training import (
     ask_for_repeatable_products,
     list_checkpoints,

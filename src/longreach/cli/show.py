@@ -2,23 +2,16 @@
 
 import argparse
 import json
+from dataclasses import asdict
 
-import torch
 from rich.table import Table
-from torch import Tensor
 
-from longreach.cli.console import out
 from longreach.cli.flags import task_settings
-from longreach.cli.prompt import check_sample
-from longreach.config import build_part
-from longreach.errors import BadInput
-from longreach.seeding import stream
-from longreach.tasks import Sample, Task
+from longreach.terminal.console import out
+from longreach.verbs.showing import MOST_DEPENDENCIES, show
 
 _MOST_ROWS = 500
 """Tokens that a table shows; of longer samples it shows the parts around the ends of the prompt and the answer."""
-_MOST_DEPENDENCIES = 4096
-"""Tokens of the longest sample whose dependencies are computed: they are a matrix of all pairs of tokens."""
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -35,64 +28,34 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    task = build_part(Task, task_settings(args.task, settings), "task")
-    task.check_length(args.length)
-    check_sample(task, args.length)
-    sample = task.sample(torch.tensor([args.length]), stream(args.seed, "show", torch.arange(1)), args.length)
-    size = int(sample.num_tokens[0])
-    words = task.words(sample.tokens[0, :size].tolist())
-    needs, sparsity = _dependencies(task, sample, args.length)
-    ids = {}
-    if task.coupling_levels:
-        for form in ("published", "aligned"):
-            levels = task.coupling(sample, form)[0, :, :size]
-            for level, row in zip(task.coupling_levels, levels.tolist(), strict=True):
-                ids[f"{form} {level.name}"] = row
-    prompt = int(sample.prompt_tokens[0])
+    sample = show(task_settings(args.task, settings), args.length, seed=args.seed)
+    words, prompt, needs = sample.tokens, sample.prompt_tokens, sample.depends_on
     if args.json:
-        result = {
-            "task": task.name,
-            "length": args.length,
-            "tokens": words,
-            "prompt_tokens": prompt,
-            "answer": words[prompt:],
-            "coupled_ids": ids,
-            "depends_on": None if needs is None else {str(i): _places(needs, i) for i in range(prompt, size)},
-            "sparsity": sparsity,
-        }
-        print(json.dumps(result))
+        facts = asdict(sample)
+        del facts["is_predicted"]
+        print(json.dumps(facts))
         return 0
     out.print(f"{_line(words[:prompt])}  ->  {_line(words[prompt:])}", markup=False, highlight=False, soft_wrap=True)
     if needs is not None:
-        caption = f"an answer token depends on at most {sparsity} earlier tokens"
-    elif size > _MOST_DEPENDENCIES:
-        caption = f"dependencies are shown of samples of up to {_MOST_DEPENDENCIES} tokens"
+        caption = f"an answer token depends on at most {sample.sparsity} earlier tokens"
+    elif len(words) > MOST_DEPENDENCIES:
+        caption = f"dependencies are shown of samples of up to {MOST_DEPENDENCIES} tokens"
     else:
         caption = "the task does not say what its answers depend on"
+    ids = sample.coupled_ids
     table = Table(caption=caption)
     for column in ("index", "token", "role", *ids, "depends on"):
         table.add_column(column, justify="right" if column == "index" or column in ids else "left")
     before = -1
-    for index in _rows(size, prompt):
+    for index in _rows(len(words), prompt):
         if index > before + 1:
             table.add_row("...", f"({index - before - 1} more)")
-        before, word = index, words[index]
-        on = "" if needs is None else ", ".join(f"{words[j]}@{j}" for j in _places(needs, index))
-        role = "answer" if bool(sample.answer[0, index]) else "prompt"
-        table.add_row(str(index), word, role, *(str(row[index]) for row in ids.values()), on)
+        before = index
+        on = ", ".join(f"{words[j]}@{j}" for j in (needs or {}).get(index, []))
+        role = "answer" if sample.is_predicted[index] else "prompt"
+        table.add_row(str(index), words[index], role, *(str(row[index]) for row in ids.values()), on)
     out.print(table)
     return 0
-
-
-def _dependencies(task: Task, sample: Sample, length: int) -> tuple[Tensor | None, int | None]:
-    """Return what each token depends on, and at most how many; nothing if the task does not say or it is too long."""
-    size = int(sample.num_tokens[0])
-    if size > _MOST_DEPENDENCIES:
-        return None, None
-    try:
-        return task.depends_on(sample)[0, :size, :size], task.sparsity(length)
-    except BadInput:
-        return None, None
 
 
 def _rows(size: int, prompt: int) -> list[int]:
@@ -110,7 +73,3 @@ def _line(words: list[str]) -> str:
         return " ".join(words)
     end = _MOST_ROWS // 10
     return " ".join([*words[:end], f"... ({len(words) - 2 * end} more) ...", *words[-end:]])
-
-
-def _places(needs: Tensor, index: int) -> list[int]:
-    return [int(place) for place in needs[index].nonzero()[:, 0]]

@@ -4,38 +4,36 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
-from longreach.cli.console import out, say
-from longreach.cli.progress import duration
 from longreach.cli.run import INTERRUPTED
-from longreach.cli.sweep_table import count_states, live_table, status_table, to_json, warning_if_long
 from longreach.errors import BadInput
 from longreach.runs import choose_device
 from longreach.sweeps import (
-    Backend,
     LocalBackend,
-    Mirror,
-    Plan,
     Resources,
-    Watcher,
+    SweepPlan,
     check_plan,
-    check_writable,
-    drive,
     estimate,
     fetch,
     is_url,
     make_plan,
-    open_mirror,
     open_storage,
     read_states,
-    scratch_folder,
-    sole_driver,
 )
-from longreach.system.interrupts import deferred, ending_with_us
+from longreach.terminal.console import out
+from longreach.terminal.progress import duration
+from longreach.terminal.sweep_table import count_states, status_table, to_json
+from longreach.verbs.sweeping import (
+    check_backend,
+    drive_plan,
+    make_backend,
+    open_results,
+    resources_on,
+    tell_on_stderr,
+)
 
 _EXAMPLE = """A sweep file is a recipe by name or path, a grid of settings to vary, and what a run may use:
 
@@ -96,52 +94,31 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    if args.address and args.backend != "ray":
-        raise BadInput("--address needs --backend ray")
-    if args.workers is not None and args.workers < 1:
-        raise BadInput(f"--workers must be at least 1, got {args.workers}")
+    check_backend(args.backend, args.address, args.workers)
     plan = make_plan(args.file)
     args.device = args.device or plan.device
-    with _results(args, args.scratch) as (folder, mirror):
+    with open_results(args.file, args.out, args.scratch) as (folder, mirror):
         check_plan(plan, folder, (lambda done, total: None) if args.json else _tell_checks)
-        resources = _resources(plan.file.resources, args.device)
+        resources = resources_on(plan.file.resources, args.device)
         if args.dry_run:
             return _dry_run(args, plan, folder, resources)
-        if not _drive(args, plan, folder, mirror, resources):
+        backend = partial(make_backend, args.backend, resources, args.address, args.workers)
+        if not drive_plan(plan, folder, mirror, backend, args.retry_failed, args.json, tell_on_stderr):
             command = shlex.join(["longreach", *sys.argv[1:]])
-            _say(f"interrupted; everything is saved, except where a run says otherwise.  To go on:  {command}")
+            tell_on_stderr(
+                f"interrupted; everything is saved, except where a run says otherwise.  To go on:  {command}"
+            )
             return INTERRUPTED
         failed = _show_status(args, plan, folder)
     if failed and not args.json:
         flags = [flag for flag in sys.argv[1:] if flag != "--retry-failed"]
-        _say(f"{failed} failed.  To try again:  {shlex.join(['longreach', *flags, '--retry-failed'])}")
+        tell_on_stderr(f"{failed} failed.  To try again:  {shlex.join(['longreach', *flags, '--retry-failed'])}")
     return 1 if failed else 0
-
-
-def _drive(args: argparse.Namespace, plan: Plan, folder: Path, mirror: Mirror | None, resources: Resources) -> bool:
-    if mirror is not None:
-        check_writable(mirror.storage)
-    with (
-        # storage has no locks: at least on this machine there is one driver
-        sole_driver(folder) if mirror is None else sole_driver(scratch_folder(args.out), args.out),
-        closing(_backend(args, resources)) as backend,
-        ending_with_us(backend.kill),
-        deferred(lambda: "every run goes on from its newest checkpoint") as should_stop,
-        live_table(plan, folder, args.json, (lambda: None) if mirror is None else mirror.look) as show,
-    ):
-        warn = warning_if_long(plan, folder, _say)
-
-        def look() -> None:
-            show()
-            warn()
-
-        watcher = Watcher(say=_say, show=look, should_stop=should_stop)
-        return drive(plan, folder, backend, watcher, args.retry_failed, mirror)
 
 
 def status(args: argparse.Namespace, settings: list[str]) -> int:
     plan = make_plan(args.file)
-    with _results(args) as (folder, _):
+    with open_results(args.file, args.out) as (folder, _):
         _show_status(args, plan, folder)
     return 0
 
@@ -157,22 +134,7 @@ def fetch_runs(args: argparse.Namespace, settings: list[str]) -> int:
 def _tell_checks(done: int, total: int) -> None:
     """Checking takes about as long as making a model and a few samples; a large sweep has many to make."""
     if done and done % 20 == 0:
-        _say(f"checked {done} of {total} configurations")
-
-
-@contextmanager
-def _results(args: argparse.Namespace, scratch: Path | None = None) -> Iterator[tuple[Path, Mirror | None]]:
-    """The folder of the sweep; of one in storage, a mirror's, which is gone afterwards."""
-    if not args.out or not is_url(args.out):
-        if scratch is not None:
-            raise BadInput("--scratch needs a URL as --out: in a folder, runs are worked on where they lie")
-        yield Path(args.out) if args.out else Path("runs") / args.file.stem, None
-        return
-    with open_mirror(open_storage(args.out), scratch_folder(args.out, scratch)) as mirror:
-        try:
-            yield mirror.folder, mirror
-        except BadInput as error:  # what is wrong with the mirror is wrong with the storage
-            raise BadInput(*(line.replace(str(mirror.folder), mirror.storage.url) for line in error.lines)) from error
+        tell_on_stderr(f"checked {done} of {total} configurations")
 
 
 def _place(args: argparse.Namespace, folder: Path) -> str:
@@ -180,23 +142,7 @@ def _place(args: argparse.Namespace, folder: Path) -> str:
     return args.out if args.out and is_url(args.out) else str(folder)
 
 
-def _resources(asked: Resources, device: str) -> Resources:
-    if device == "cpu":
-        return replace(asked, gpus=0.0)
-    if device == "cuda":
-        return replace(asked, gpus=asked.gpus or 1.0)
-    return asked
-
-
-def _backend(args: argparse.Namespace, resources: Resources) -> Backend:
-    if args.backend == "local":
-        return LocalBackend(resources, args.workers)
-    from longreach.sweeps.backends.ray import RayBackend  # Ray is an extra
-
-    return RayBackend(resources, args.address, args.workers)
-
-
-def _dry_run(args: argparse.Namespace, plan: Plan, folder: Path, resources: Resources) -> int:
+def _dry_run(args: argparse.Namespace, plan: SweepPlan, folder: Path, resources: Resources) -> int:
     states = read_states(plan, folder)
     guess = estimate(plan, folder, choose_device("cpu" if resources.gpus == 0 else args.device))
     workers = args.workers
@@ -220,7 +166,7 @@ def _dry_run(args: argparse.Namespace, plan: Plan, folder: Path, resources: Reso
     return 0
 
 
-def _show_status(args: argparse.Namespace, plan: Plan, folder: Path) -> int:
+def _show_status(args: argparse.Namespace, plan: SweepPlan, folder: Path) -> int:
     """Print where every run stands; the answer is the number that failed."""
     states = read_states(plan, folder)
     place = _place(args, folder)
@@ -234,7 +180,3 @@ def _show_status(args: argparse.Namespace, plan: Plan, folder: Path) -> int:
                 fetched if is_url(place) else f"longreach report {place}", markup=False, highlight=False, soft_wrap=True
             )
     return count_states(states)["failed"]
-
-
-def _say(line: str) -> None:
-    say.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from longreach.cli import text_loss, text_prepare, text_sparsity
 from longreach.cli.columns import print_columns
-from longreach.cli.console import say
 from longreach.errors import BadInput
 from longreach.system.labels import visible
+from longreach.terminal.console import say
 from longreach.text import FETCHABLE, SPLITS, Corpus, fetch, in_cache
 
 

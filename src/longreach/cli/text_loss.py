@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from longreach.cli.columns import print_columns
-from longreach.cli.console import say
 from longreach.engine.plan import choose
 from longreach.errors import BadInput
 from longreach.system.files import write_atomically
+from longreach.terminal.console import say
 from longreach.text import SPLITS, Corpus
 
 
@@ -46,7 +46,6 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     # a model takes seconds to import, which the other parts of `longreach text` do without
     from longreach.cli.probe_reading import Opened, check_contexts, check_weights, read_contexts
-    from longreach.cli.progress import watch
     from longreach.config import build, build_part, read_value
     from longreach.evaluation import (
         EvalConfig,
@@ -65,6 +64,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     from longreach.probe import load_hugging_face, predicting
     from longreach.runs import choose_device
     from longreach.tasks import Text
+    from longreach.terminal.progress import watch
 
     if args.out is not None and (args.out.suffix != ".json" or not args.out.parent.is_dir()):
         raise BadInput(f"--out must be a .json file in a folder that exists, got {args.out}")

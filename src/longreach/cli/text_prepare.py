@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from longreach.cli.columns import print_columns
-from longreach.cli.console import say
+from longreach.terminal.console import say
 from longreach.text import SPLITS, Meta, Phase, PrepareConfig, prepare
 
 _QUIET_SECONDS = 15.0

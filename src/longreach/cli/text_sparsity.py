@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 
 from longreach.cli.columns import print_columns
-from longreach.cli.console import out, say
 from longreach.cli.trust import add_trust
 from longreach.errors import BadInput
 from longreach.system.files import write_atomically
+from longreach.terminal.console import out, say
 from longreach.text import SPLITS, Corpus
 
 
@@ -46,13 +46,13 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     from safetensors.torch import save_file
 
     from longreach.cli.probe_reading import check_contexts, open_model, read_contexts
-    from longreach.cli.progress import watch
     from longreach.config import build
     from longreach.evaluation import EvalConfig, choose_targets, estimate_text, loss_by_context
     from longreach.evaluation.context import BLOCK
     from longreach.probe import ProbeConfig, predicting, probe_targets, summarise_sparsity
     from longreach.reports import save_png, sparsity_figure
     from longreach.runs import choose_device
+    from longreach.terminal.progress import watch
 
     device, contexts = choose_device(args.device), read_contexts(args.contexts)
     for flag in ("samples", "batch_tokens", "memory"):

@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.table import Table
 
 from longreach.cli import compare
-from longreach.cli.console import out, say
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
+from longreach.terminal.console import out, say
 from longreach.theory.reproduce import FIGURES, Row
 
 

@@ -1,6 +1,6 @@
 """From a prompt to an answer."""
 
 from longreach.decoding.generate import Generated, Writing, answers, generate, write_answers
-from longreach.decoding.sampling import Sampling
+from longreach.decoding.sampling import SamplingConfig
 
-__all__ = ["Generated", "Sampling", "Writing", "answers", "generate", "write_answers"]
+__all__ = ["Generated", "SamplingConfig", "Writing", "answers", "generate", "write_answers"]

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.decoding.sampling import Sampling
+from longreach.decoding.sampling import SamplingConfig
 from longreach.errors import BadInput
 from longreach.model import RESERVED, Model, Past, prompt_ladders
 from longreach.positions.ids import IdPolicy
@@ -37,7 +37,7 @@ def generate(
     policy: IdPolicy,
     sample: Sample,
     use_cache: bool = True,
-    sampling: Sampling | None = None,
+    sampling: SamplingConfig | None = None,
     draws: Draws | None = None,
     prompt_ids_only: bool = False,
     shift: int = 0,
@@ -66,7 +66,7 @@ def generate(
         writer = _PredictedIds(model, ids, prompt, prompt_ids_only, shift)
     elif supplier == "tokens":
         writer = _IdsOfTokens(task, policy, shift)
-    sampling = sampling or Sampling()
+    sampling = sampling or SamplingConfig()
     drawn = draws if sampling.temperature else None
     writing = Writing(model, task.stop_token, prompt, ids, writer, sampling, drawn, use_cache)
     (write or write_answers)(writing)
@@ -84,7 +84,7 @@ class Writing:
         prompt: Sample,
         ids: Int[Tensor, "b g t"],
         id_writer: "_IdWriter | None",
-        sampling: Sampling,
+        sampling: SamplingConfig,
         draws: Draws | None,
         use_cache: bool,
     ) -> None:

@@ -11,7 +11,7 @@ from longreach.seeding import Draws
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling(Settings):
+class SamplingConfig(Settings):
     """Greedy by default.  With a temperature, tokens are drawn from what top_k and top_p leave."""
 
     temperature: float = 0.0

@@ -13,7 +13,7 @@ from longreach.diagnosis.growth import extend
 from longreach.diagnosis.needs import most
 from longreach.diagnosis.probe import CHANGE, influence
 from longreach.seeding import stream
-from longreach.theory import GapTypes, Head, PlantedTask, err_mc, fit_head
+from longreach.theory import GapTypes, PlantedTask, TheoryHead, err_mc, fit_head
 from longreach.theory.instances import parity_task
 
 _ROWS = 48  # samples that the probe looks at, of each length
@@ -90,11 +90,11 @@ def _case(k: int, w: int, rho: float, seed: int) -> Case:
     )
 
 
-def _predictor(head: Head) -> Callable[[Tensor, Tensor], Tensor]:
+def _predictor(head: TheoryHead) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda tokens, rows: head.forward(tokens)[:, None]
 
 
-def _losses(head: Head, task: PlantedTask, length: int, seed: int) -> Tensor:
+def _losses(head: TheoryHead, task: PlantedTask, length: int, seed: int) -> Tensor:
     tokens, labels, _ = task.sample(length, stream(seed, f"diagnose errors/{length}", torch.arange(_SAMPLES)))
     return head.loss(tokens, labels)
 

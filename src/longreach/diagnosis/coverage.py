@@ -83,7 +83,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Coverage:
+class SchemeCoverage:
     """What a trained range says of a longer length."""
 
     uncovered: Estimate
@@ -104,11 +104,11 @@ class Coverage:
     bring (Good and Turing).  Where it is not small, kinds look uncovered because too few samples were drawn."""
 
 
-def cover(shown: Shown, needs: Needs, ids: Int[Tensor, "b g t"]) -> Coverage:
+def cover(shown: Shown, needs: Needs, ids: Int[Tensor, "b g t"]) -> SchemeCoverage:
     """Coverage of long samples by those of training."""
     asked = kinds(needs, ids)
     new = ~torch.isin(asked, shown.needed.kinds)
-    return Coverage(
+    return SchemeCoverage(
         share(len(torch.unique(needs.row[new])), len(ids)),
         float(new.double().mean()) if len(new) else 0.0,
         _worst(Counts.of(asked[~new], needs.row[~new]), len(needs.queries[0]), len(ids), shown),

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from longreach.config.spans import Span
 from longreach.diagnosis.estimates import Estimate, share
-from longreach.diagnosis.findings import OWN, STRAY, TOLERATED, Diagnosis, Shape
+from longreach.diagnosis.findings import OWN, STRAY, TOLERATED, Diagnosis, NeedsSummary
 from longreach.diagnosis.forecast import make_forecast, measure_errors, rungs
 from longreach.diagnosis.learn import IDS, learn
 from longreach.diagnosis.models import read_by
 from longreach.diagnosis.needs import Needs, check_size, known_needs
-from longreach.diagnosis.recorded import Row, split
+from longreach.diagnosis.recorded import RecordedSample, split
 from longreach.diagnosis.schemes import badness, candidates, judge_scheme
 from longreach.errors import BadInput
 from longreach.model import Model
@@ -89,7 +89,7 @@ def diagnose_model(
     model.train(was_training)
     if _says_needs(task, max(lengths)):
         diagnosis = diagnose_task(task, trained, target, samples, seed, policy)
-        diagnosis = replace(diagnosis, read=Shape.of(far_reads))
+        diagnosis = replace(diagnosis, read=NeedsSummary.of(far_reads))
     else:
         reached = {max(many): far_reads}
         diagnosis = _diagnose(
@@ -106,7 +106,7 @@ def diagnose_model(
 
 
 def diagnose_data(
-    rows: Sequence[Row],
+    rows: Sequence[RecordedSample],
     trained: Span | None,
     target: int | None,
     samples: int = 256,
@@ -148,7 +148,7 @@ def _diagnose(
         schemes[OWN] = own
     reports = [judge_scheme(name, policy, task, short, long, seed) for name, policy in schemes.items()]
     reports.sort(key=badness)
-    near, far = Shape.of(short), Shape.of(last)
+    near, far = NeedsSummary.of(short), NeedsSummary.of(last)
     target = target or max(long)
     seen, asked = (task.max_tokens(length) for length in (short_to, max(long)))
     if target > max(long):

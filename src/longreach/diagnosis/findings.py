@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from longreach.diagnosis.coverage import Coverage
+from longreach.diagnosis.coverage import SchemeCoverage
 from longreach.diagnosis.estimates import Estimate
 from longreach.diagnosis.needs import Needs
 
@@ -15,7 +15,7 @@ STRAY = 0.05
 
 
 @dataclass(frozen=True)
-class Shape:
+class NeedsSummary:
     """How many tokens an answer token needs, and where."""
 
     k: Estimate
@@ -26,7 +26,7 @@ class Shape:
     """How far back the farthest is, which nine in ten do not exceed."""
 
     @classmethod
-    def of(cls, needs: Needs) -> "Shape":
+    def of(cls, needs: Needs) -> "NeedsSummary":
         return cls(needs.k(), needs.span(), needs.distance())
 
 
@@ -35,12 +35,12 @@ class SchemeReport:
     """One scheme of IDs."""
 
     scheme: str
-    by_length: dict[int, Coverage]
+    by_length: dict[int, SchemeCoverage]
     covered_to: int
     """The longest length up to which training covers what is needed; 0 where it does not cover the first asked."""
 
     @property
-    def at_target(self) -> Coverage:
+    def at_target(self) -> SchemeCoverage:
         return self.by_length[max(self.by_length)]
 
 
@@ -64,9 +64,9 @@ class Diagnosis:
     target: int
     needs_from: str
     """How it is known which tokens are needed."""
-    short: Shape
+    short: NeedsSummary
     """Needs at the lengths from which coverage is asked."""
-    long: Shape
+    long: NeedsSummary
     """Needs at the length for which it is asked."""
     short_to: int
     long_from: int
@@ -79,7 +79,7 @@ class Diagnosis:
     margins: tuple[float, float]
     """How far the score of a needed token must be above all others for softmax to stray by at most STRAY, at the
     longest training length and at the target."""
-    read: Shape | None = None
+    read: NeedsSummary | None = None
     """What a model reacts to at training lengths, where that is known beside what is needed."""
     accuracy: Estimate | None = None
     """Exact match of a model at training lengths, with the true prefix given."""

@@ -25,7 +25,7 @@ def rungs(longest: int, target: int) -> list[int]:
     return sorted({round(longest * (target / longest) ** (step / steps)) for step in range(steps + 1)})
 
 
-class Errors(NamedTuple):
+class MeasuredErrors(NamedTuple):
     """What a model does at one length."""
 
     length: int
@@ -38,7 +38,7 @@ class Errors(NamedTuple):
 
 def measure_errors(
     model: Model, task: Task, policy: IdPolicy, lengths: list[int], samples: int, seed: int
-) -> list[Errors]:
+) -> list[MeasuredErrors]:
     found = []
     for length in lengths:
         draws = stream(seed, f"diagnose errors/{length}", torch.arange(samples))
@@ -48,7 +48,7 @@ def measure_errors(
         right = judged.exact_with_ids if model.position_head is not None else judged.exact
         answers = sample.tokens[:, 1:][token_targets(sample)]
         wrong = int((judged.answer_tokens - judged.right_tokens).sum())
-        found.append(Errors(length, losses(model, sample, ids), int(right.sum()), wrong, answers))
+        found.append(MeasuredErrors(length, losses(model, sample, ids), int(right.sum()), wrong, answers))
     return found
 
 
@@ -61,7 +61,7 @@ def _distinct(sample: Sample) -> Sample:
     return sample.map(lambda tensor: tensor[keep])
 
 
-def make_forecast(errors: list[Errors], found: Diagnosis, seed: int) -> tuple[dict[int, Forecast], list[str]]:
+def make_forecast(errors: list[MeasuredErrors], found: Diagnosis, seed: int) -> tuple[dict[int, Forecast], list[str]]:
     """Losses beyond training, and exact match as if the answer's tokens erred independently."""
     frequency = torch.bincount(torch.cat([part.answers for part in errors])).double()
     chance = 1 - float(((frequency / frequency.sum()) ** 2).sum())
@@ -94,7 +94,7 @@ def make_forecast(errors: list[Errors], found: Diagnosis, seed: int) -> tuple[di
     return forecast, lines
 
 
-def _wrong_per_loss(errors: list[Errors]) -> Estimate:
+def _wrong_per_loss(errors: list[MeasuredErrors]) -> Estimate:
     """Wrong tokens for each unit of loss: a token may be right with a probability below 1, and is wrong at most twice
     as often as the loss says."""
     tokens = sum(len(part.answers) for part in errors)

@@ -18,7 +18,7 @@ _LONGEST, _LARGEST = 10**6, 1 << 31
 
 
 @dataclass(frozen=True)
-class Row:
+class RecordedSample:
     tokens: list[int]
     answer: list[int]
     length: int
@@ -26,7 +26,7 @@ class Row:
     """Levels of coupled IDs over tokens and answer; empty where the file has none."""
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[RecordedSample]:
     """One object a line: `tokens` and `answer`, lists of numbers from 0; optionally `length` (without it the number of
     tokens) and `ids`, one number for each token and answer token, or several such lists."""
     rows = []
@@ -47,7 +47,7 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _row(content: object) -> Row:
+def _row(content: object) -> RecordedSample:
     if not isinstance(content, dict):
         raise ValueError("expected an object with tokens and answer")
     for name in content:
@@ -57,7 +57,7 @@ def _row(content: object) -> Row:
     length = content.get("length", len(tokens))
     if type(length) is not int or not 1 <= length <= _LONGEST:
         raise ValueError(f"length must be a whole number from 1 to {_LONGEST}, got {length!r}")
-    return Row(tokens, answer, length, _levels(content.get("ids", []), len(tokens) + len(answer)))
+    return RecordedSample(tokens, answer, length, _levels(content.get("ids", []), len(tokens) + len(answer)))
 
 
 def _levels(ids: object, size: int) -> list[list[int]]:
@@ -86,7 +86,7 @@ def _numbers(content: dict[str, object], name: str) -> list[int]:
 class Recorded(Task):
     """Rows of a file as a task: a sample of a length is one of the rows that have it."""
 
-    rows: Sequence[Row]
+    rows: Sequence[RecordedSample]
     known: tuple[int, ...]
     """The file's tokens in order; the k-th is token k + 1 here, since 0 is padding."""
 
@@ -151,7 +151,7 @@ class Recorded(Task):
         return torch.tensor([[level + [0] * (width - len(level)) for level in levels] for levels in rows])
 
 
-def split(rows: Sequence[Row], held_out: float = 0.2) -> tuple[Recorded, Recorded]:
+def split(rows: Sequence[RecordedSample], held_out: float = 0.2) -> tuple[Recorded, Recorded]:
     """Rows to learn from and rows to test on: no prompt is in both, and every length is."""
     known = tuple(sorted({token for row in rows for token in (*row.tokens, *row.answer)}))
     prompts = sorted({tuple(row.tokens) for row in rows})

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from longreach.engine.recording import fixed, put, record
-from longreach.engine.two_passes import Batch, Models, Tried, judge_open_rows, try_in_half
+from longreach.engine.two_passes import JudgedBatch, Models, Tried, judge_open_rows, try_in_half
 from longreach.evaluation import Judged, judge
 from longreach.evaluation.exact_match import Asked
 from longreach.model import RESERVED, Model
@@ -48,7 +48,7 @@ class FastJudge:
             return judge(self.exact, sample, ids, reserved)
         self.exact.check_ids(ids)
         # hidden parts of a sample are not copied: no model sees them
-        batch = Batch(replace(sample, hidden={}), ids, Asked.of(self.exact, sample))
+        batch = JudgedBatch(replace(sample, hidden={}), ids, Asked.of(self.exact, sample))
         first = self.shapes is None
         tried = self._try(self.models, batch, reserved)
         self.settled = tried.settled
@@ -60,7 +60,7 @@ class FastJudge:
         """Return whether a pass in half precision would be far quicker."""
         return len(sample.tokens) >= _ROWS and sample.tokens.numel() * self.weights >= _WORK
 
-    def _try(self, models: Models, batch: Batch, reserved: int) -> Tried:
+    def _try(self, models: Models, batch: JudgedBatch, reserved: int) -> Tried:
         shapes = (reserved, *(tensor.shape for tensor in batch.tensors()))
         if shapes != self.shapes:  # in the first of a shape, libraries choose kernels and allocate what they keep
             self.shapes, self.recorded = shapes, None
@@ -72,11 +72,11 @@ class FastJudge:
 class _Recorded:
     """Both passes over one batch as a CUDA graph, for others like it."""
 
-    def __init__(self, models: Models, batch: Batch, reserved: int) -> None:
+    def __init__(self, models: Models, batch: JudgedBatch, reserved: int) -> None:
         self.batch = batch.map(fixed)
         self.tried, self.replay = record(lambda places: try_in_half(models, places, reserved), self.batch)
 
-    def __call__(self, batch: Batch) -> Tried:
+    def __call__(self, batch: JudgedBatch) -> Tried:
         put(batch.tensors(), self.batch.tensors())
         self.replay()
         return self.tried.clone()  # the next batch overwrites it

@@ -30,16 +30,16 @@ _CHECKED = 16
 """Of so many rows one is judged in both, whatever the first pass says."""
 
 
-class Batch(NamedTuple):
+class JudgedBatch(NamedTuple):
     """What is judged together."""
 
     sample: Sample
     ids: Int[Tensor, "b g t"]
     asked: Asked
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    def map(self, change: Callable[[Tensor], Tensor]) -> "JudgedBatch":
         """Apply a function to every tensor."""
-        return Batch(self.sample.map(change), change(self.ids), self.asked.map(change))
+        return JudgedBatch(self.sample.map(change), change(self.ids), self.asked.map(change))
 
     def tensors(self) -> list[Tensor]:
         return [*self.sample.tensors(), self.ids, self.asked.tokens, self.asked.ids]
@@ -76,12 +76,14 @@ def judge_in_two_passes(
 
     The reference of recorded passes.
     """
-    batch = Batch(sample, ids, Asked.of(models.exact, sample))
+    batch = JudgedBatch(sample, ids, Asked.of(models.exact, sample))
     return judge_open_rows(models.exact, batch, try_in_half(models, batch, reserved, half), reserved)
 
 
 @torch.no_grad()
-def try_in_half(models: Models, batch: Batch, reserved: int = RESERVED, half: torch.dtype = torch.float16) -> Tried:
+def try_in_half(
+    models: Models, batch: JudgedBatch, reserved: int = RESERVED, half: torch.dtype = torch.float16
+) -> Tried:
     """Judge all rows in half precision and a few again in fp32.  Nothing here waits for the device."""
     # no casts are kept: a caller's own autocast might use those of a recorded pass, or the reverse
     with torch.autocast(batch.ids.device.type, half, cache_enabled=False):
@@ -97,13 +99,13 @@ def try_in_half(models: Models, batch: Batch, reserved: int = RESERVED, half: to
 
 
 @torch.no_grad()
-def judge_open_rows(model: Model, batch: Batch, tried: Tried, reserved: int = RESERVED) -> Judged:
+def judge_open_rows(model: Model, batch: JudgedBatch, tried: Tried, reserved: int = RESERVED) -> Judged:
     """Judge in fp32 all rows that are left."""
     rows = tried.open.nonzero()[:, 0]
     return _with_rows(tried.judged, rows, _in_fp32(model, batch, rows, reserved)) if len(rows) else tried.judged
 
 
-def _in_fp32(model: Model, batch: Batch, rows: Int[Tensor, "r"], reserved: int) -> Judged:
+def _in_fp32(model: Model, batch: JudgedBatch, rows: Int[Tensor, "r"], reserved: int) -> Judged:
     some = batch.map(lambda tensor: tensor[rows])
     with torch.autocast(batch.ids.device.type, enabled=False):  # whatever the caller is in
         return judge_in_one_pass(model, some.sample, some.ids, reserved, some.asked)

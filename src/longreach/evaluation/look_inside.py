@@ -70,7 +70,7 @@ class Pointed:
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadAttention:
     """One attention head in one step.  Layers and heads are counted from 0."""
 
     layer: int
@@ -103,7 +103,7 @@ class Step:
     """One per level that grows, where a pointer predicts the IDs."""
     shares_id_with: list[int]
     """Places of the earlier tokens that have the same IDs as the token the step starts from."""
-    heads: list[Head]
+    heads: list[HeadAttention]
     """Those with the most attention on these tokens."""
 
     @property
@@ -325,10 +325,10 @@ def _pointed(model: Model, choices: list[IdChoice], number: int) -> list[Pointed
     return found
 
 
-def _heads(mass: Float[Tensor, "layers heads"]) -> list[Head]:
+def _heads(mass: Float[Tensor, "layers heads"]) -> list[HeadAttention]:
     top = mass.flatten().topk(min(_HEADS_NAMED, mass.numel()))
     return [
-        Head(*divmod(int(place), mass.shape[1]), float(value))
+        HeadAttention(*divmod(int(place), mass.shape[1]), float(value))
         for value, place in zip(top.values, top.indices, strict=True)
     ]
 

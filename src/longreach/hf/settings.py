@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from longreach.attention import Softmax
+from longreach.attention import SoftmaxConfig
 from longreach.config.registry import name_of
 from longreach.errors import BadInput
 from longreach.hf.names import GPT_NEOX, LLAMA, Names
@@ -54,7 +54,7 @@ def settings_of(theirs: Any) -> TransformerConfig:
 def family_of(model: Transformer) -> str:
     """Which family has models like this one; refused with the reason where none has."""
     config = model.config
-    if type(config.attention) is not Softmax:
+    if type(config.attention) is not SoftmaxConfig:
         raise BadInput(f"Hugging Face has no such model with the attention {name_of(type(config.attention))}")
     if model.levels != 1:
         raise BadInput(f"Hugging Face has one position ID per token, and this model reads {model.levels}")

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longreach.attention import AttentionConfig, Softmax
+from longreach.attention import AttentionConfig, SoftmaxConfig
 from longreach.config import Bounds
 from longreach.config.registry import name_of, register
 from longreach.errors import BadInput
@@ -33,7 +33,7 @@ class TransformerConfig(LayerConfig):
     """Whether every round after the first begins with the embedded input added to the stream."""
     encoding: EncodingConfig = field(default_factory=RopeConfig)
     """How position IDs enter."""
-    attention: AttentionConfig = field(default_factory=Softmax)
+    attention: AttentionConfig = field(default_factory=SoftmaxConfig)
     """How scores become weights."""
     position_head: PositionHeadConfig | None = None
     """How position IDs are predicted, for the ID policy `predicted`."""

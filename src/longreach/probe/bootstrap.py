@@ -17,7 +17,7 @@ _AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
-class Estimate:
+class BootstrapEstimate:
     """A figure over all targets, with its 95% interval over documents."""
 
     value: float
@@ -45,7 +45,7 @@ def quantile(share: float) -> Statistic:
     return of
 
 
-def estimate(documents: Sequence[Array], statistic: Statistic) -> list[Estimate]:
+def estimate(documents: Sequence[Array], statistic: Statistic) -> list[BootstrapEstimate]:
     """One estimate for each column of the documents' values, [targets] or [targets, columns]."""
     filled = [values for values in documents if len(values)]
     if not filled:
@@ -63,6 +63,6 @@ def estimate(documents: Sequence[Array], statistic: Statistic) -> list[Estimate]
         low = np.quantile(drawn, 0.025, axis=0, method="lower").tolist()
         high = np.quantile(drawn, 0.975, axis=0, method="higher").tolist()
     return [
-        Estimate(float(value), at_least, at_most, len(filled), len(values))
+        BootstrapEstimate(float(value), at_least, at_most, len(filled), len(values))
         for value, at_least, at_most in zip(whole, low, high, strict=True)
     ]

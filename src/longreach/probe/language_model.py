@@ -21,7 +21,7 @@ _HIDDEN = (3, 4, 8)
 
 
 @dataclass
-class Work:
+class ComputedWork:
     """What a model was asked to compute."""
 
     forwards: int = 0
@@ -46,7 +46,7 @@ class LanguageModel:
     """Whether a token hidden from all may as well be left out of the sequence; `check_hiding` finds out."""
 
     def __init__(self, memory: int = 1 << 30) -> None:
-        self.memory, self.work = memory, Work()
+        self.memory, self.work = memory, ComputedWork()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -134,4 +134,4 @@ def check_hiding(model: LanguageModel) -> None:
     left_out = model.log_probabilities(one[None, short], places, positions=short[None])[0]
     precise = "fp32" in model.name
     model.exact_when_left_out = torch.allclose(left_out, before, rtol=0, atol=1e-3 if precise else 0.1)
-    model.work = Work()
+    model.work = ComputedWork()

@@ -10,7 +10,7 @@ from longreach.errors import BadInput
 from longreach.probe.elimination import eliminate
 from longreach.probe.faithfulness import faithfulness
 from longreach.probe.gradient import gradient_times_input
-from longreach.probe.language_model import LanguageModel, Work
+from longreach.probe.language_model import ComputedWork, LanguageModel
 from longreach.probe.leave_one_out import leave_one_out
 from longreach.probe.masks import always_seen, draw_masks, masked_log_probabilities
 from longreach.probe.passage import Passage
@@ -31,17 +31,17 @@ def probe(
     """Measure how much the prediction of each target rests on each token before it."""
     _check(model, text.tokens, targets)
     tokens, targets = text.tokens.to(model.device), targets.to(model.device)
-    started, model.work = time.perf_counter(), Work()
+    started, model.work = time.perf_counter(), ComputedWork()
     always = always_seen(targets, len(tokens), config.window)
     full, entropy = model.full_context(tokens, targets)
     fresh = draw_masks(config, "held out", config.held_out, len(tokens)).to(model.device)
     truth = masked_log_probabilities(model, tokens, targets, fresh, config.window, progress)
-    checking, model.work = model.work.tokens, Work()
+    checking, model.work = model.work.tokens, ComputedWork()
     choosing = config.held_out // 2  # the other half of the held-out masks judges what was chosen
     weights, noise = _weights(
         model, tokens, targets, always, full, (fresh[:choosing], truth[:choosing]), config, progress
     )
-    measuring, model.work = model.work, Work()
+    measuring, model.work = model.work, ComputedWork()
     sizes = tried_sizes(config.largest_k)
     losses = loss_by_size(model, tokens, targets, weights, always, sizes, config.window, progress)
     checking += model.work.tokens

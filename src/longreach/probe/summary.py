@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longreach.config import to_plain
-from longreach.probe.bootstrap import Array, Estimate, Statistic, estimate, mean, quantile
+from longreach.probe.bootstrap import Array, BootstrapEstimate, Statistic, estimate, mean, quantile
 from longreach.probe.kinds import KINDS, token_kinds
 from longreach.probe.names import tell_apart
 from longreach.probe.passage import document_of
@@ -25,7 +25,7 @@ _NATS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True)
-class Row:
+class SummaryRow:
     """One figure of one group of documents."""
 
     group: str
@@ -36,7 +36,7 @@ class Row:
     loss, entropy: what the targets were sorted by."""
     bin: str
     statistic: str
-    estimate: Estimate
+    estimate: BootstrapEstimate
 
     def to_json(self) -> dict[str, object]:
         """What is endless (no tried k was enough) is written as the word `inf`, for JSON has no number for it."""
@@ -55,12 +55,12 @@ def group_probes(probes: Iterable[Probed]) -> dict[str, list[Probed]]:
     return groups
 
 
-def summarise(probes: Iterable[Probed]) -> list[Row]:
+def summarise(probes: Iterable[Probed]) -> list[SummaryRow]:
     """All figures of all groups."""
     return [row for name, members in group_probes(probes).items() for row in _Group(name, members).rows()]
 
 
-def to_csv(rows: Sequence[Row]) -> str:
+def to_csv(rows: Sequence[SummaryRow]) -> str:
     out = io.StringIO()
     names = ("group", "quantity", "by", "bin", "statistic", "value", "low", "high", "documents", "targets")
     writer = csv.DictWriter(out, names, lineterminator="\n")
@@ -70,7 +70,7 @@ def to_csv(rows: Sequence[Row]) -> str:
     return out.getvalue()
 
 
-def to_json(rows: Sequence[Row]) -> str:
+def to_json(rows: Sequence[SummaryRow]) -> str:
     return json.dumps([row.to_json() for row in rows], indent=0) + "\n"
 
 
@@ -83,7 +83,7 @@ class _Group:
         for fact in ("faithfulness", "loss", "entropy"):
             self.values[fact] = [getattr(probe, fact).double().numpy() for probe in members]
 
-    def rows(self) -> Iterable[Row]:
+    def rows(self) -> Iterable[SummaryRow]:
         for quantity in QUANTITIES:
             yield from self._spread(quantity, self.values[quantity])
         for fact in ("faithfulness", "loss", "entropy"):
@@ -96,12 +96,12 @@ class _Group:
                     yield from self._figures(chosen, {"median": quantile(0.5)}, quantity, by, label)
         yield from self._excess()
 
-    def _spread(self, quantity: str, values: Sequence[Array]) -> Iterable[Row]:
+    def _spread(self, quantity: str, values: Sequence[Array]) -> Iterable[SummaryRow]:
         yield from self._figures(values, _quantiles(), quantity, "all", "all")
         most = [t for t in THRESHOLDS if t <= max(len(probe.tokens) for probe in self.members)]
         at_most = [(document[:, None] <= np.array(most)).astype(float) for document in values]
         for threshold, found in zip(most, estimate(self._by_document(at_most), mean), strict=False):
-            yield Row(self.name, quantity, "at_most", str(threshold), "share", found)
+            yield SummaryRow(self.name, quantity, "at_most", str(threshold), "share", found)
 
     def _sorted(self) -> Mapping[str, tuple[Sequence[str], list[NDArray[np.int64]]]]:
         """What targets can be sorted by: the labels in order, and the number of each target's label."""
@@ -119,7 +119,7 @@ class _Group:
             "entropy": (_names(_NATS), [_binned(values, _NATS) for values in self.values["entropy"]]),
         }
 
-    def _excess(self) -> Iterable[Row]:
+    def _excess(self) -> Iterable[SummaryRow]:
         """The loss when only some tokens are kept, less that in full context."""
         excess = [(probe.loss_at - probe.loss[:, None]).double().numpy() for probe in self.members]
         for column, size in enumerate(self.members[0].sizes):  # equal settings try equal sizes
@@ -128,10 +128,10 @@ class _Group:
 
     def _figures(
         self, values: Sequence[Array], statistics: Mapping[str, Statistic], quantity: str, by: str, label: str
-    ) -> Iterable[Row]:
+    ) -> Iterable[SummaryRow]:
         for name, statistic in statistics.items():
             for found in estimate(self._by_document(values), statistic):
-                yield Row(self.name, quantity, by, label, name, found)
+                yield SummaryRow(self.name, quantity, by, label, name, found)
 
     def _by_document(self, values: Sequence[Array]) -> list[Array]:
         """Passages of one text are put together: they are no more independent than its tokens."""

@@ -11,7 +11,7 @@ from longreach.config.registry import name_of
 from longreach.errors import BadInput
 from longreach.evaluation import Score
 from longreach.reports.curves import Result, load_results
-from longreach.theory.growth import Background, Errors, Limit, SignalHeads, match_margin, signal_heads
+from longreach.theory.growth import Background, HeadErrors, Limit, SignalHeads, match_margin, signal_heads
 
 BACKGROUNDS: dict[str, Background] = {
     "softmax": "constant",
@@ -38,7 +38,7 @@ class Measured(NamedTuple):
     worst: float
 
 
-class Predicted(NamedTuple):
+class PredictedErrors(NamedTuple):
     """An interval for wrong answers, and one for the loss 1 - h(X)_Y."""
 
     low: float
@@ -48,7 +48,7 @@ class Predicted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class GrowthComparison:
     """The seeds of one setting against the heads that share their errors where the margin is fixed."""
 
     name: str
@@ -67,7 +67,7 @@ class Comparison:
     """The smallest and the largest that go with what was measured, for each seed.  Where background weighs nothing they
     are infinite, and the free number is a share of wrong answers that no length changes."""
     measured: dict[int, Measured]
-    predicted: dict[int, Predicted]
+    predicted: dict[int, PredictedErrors]
     limits: tuple[Limit, Limit]
     """Where the errors of the first seed's largest and smallest margin tend to."""
 
@@ -107,7 +107,7 @@ class Comparison:
 
 def compare(
     paths: Sequence[Path], at: int | None = None, by: By = "error", samples: int = 2000, trust: bool = False
-) -> tuple[list[Comparison], list[str]]:
+) -> tuple[list[GrowthComparison], list[str]]:
     """Compare all finished runs below the paths, and return a line for each that is not finished.
 
     See `RunFolder.config` for `trust`.
@@ -123,7 +123,7 @@ def compare(
     return sorted(found, key=lambda c: (c.rho, order.index(c.attention), c.k)), unfinished
 
 
-def _compare(results: list[Result], at: int | None, by: By, samples: int, trust: bool) -> Comparison:
+def _compare(results: list[Result], at: int | None, by: By, samples: int, trust: bool) -> GrowthComparison:
     first = results[0]
     attention, heads = _heads(first, trust)
     by_seed = [_scores(result) for result in results]
@@ -136,7 +136,7 @@ def _compare(results: list[Result], at: int | None, by: By, samples: int, trust:
         return match_margin(heads, length, error, of, samples)
 
     @cache
-    def errors(length: int, margin: float) -> Errors:
+    def errors(length: int, margin: float) -> HeadErrors:
         return heads.errors(margin, length, samples)
 
     margins, remainders = [], []
@@ -162,7 +162,7 @@ def _compare(results: list[Result], at: int | None, by: By, samples: int, trust:
         for length in lengths
     }
     smallest, largest = margins[0]
-    return Comparison(
+    return GrowthComparison(
         name=first.variant,
         attention=attention,
         k=heads.task.k,
@@ -178,16 +178,16 @@ def _compare(results: list[Result], at: int | None, by: By, samples: int, trust:
     )
 
 
-def _interval(ends: list[Errors], remainder: tuple[float, float]) -> Predicted:
+def _interval(ends: list[HeadErrors], remainder: tuple[float, float]) -> PredictedErrors:
     """Between two margins, two standard errors wider, with errors on top that no length changes."""
     low = min(end.wrong.mean - 2 * end.wrong.se for end in ends) + remainder[0]
     high = max(end.wrong.mean + 2 * end.wrong.se for end in ends) + remainder[1]
     losses = [end.loss.mean for end in ends]
-    return Predicted(max(0.0, low), min(1.0, high), min(losses), max(losses))
+    return PredictedErrors(max(0.0, low), min(1.0, high), min(losses), max(losses))
 
 
-def _mean(of_seeds: list[Predicted]) -> Predicted:
-    return Predicted(*(sum(column) / len(of_seeds) for column in zip(*of_seeds, strict=True)))
+def _mean(of_seeds: list[PredictedErrors]) -> PredictedErrors:
+    return PredictedErrors(*(sum(column) / len(of_seeds) for column in zip(*of_seeds, strict=True)))
 
 
 def _heads(result: Result, trust: bool) -> tuple[str, SignalHeads]:

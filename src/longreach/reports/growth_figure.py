@@ -3,10 +3,10 @@
 import matplotlib
 from matplotlib.figure import Figure
 
-from longreach.reports.growth import BACKGROUNDS, Comparison
+from longreach.reports.growth import BACKGROUNDS, GrowthComparison
 
 
-def growth_figure(comparisons: list[Comparison]) -> Figure:
+def growth_figure(comparisons: list[GrowthComparison]) -> Figure:
     """A panel for each attention and rate of look-alikes, a colour for each k: dots with intervals were measured, bands
     are predicted."""
     attentions = [name for name in BACKGROUNDS if any(c.attention == name for c in comparisons)]
@@ -34,7 +34,7 @@ def growth_figure(comparisons: list[Comparison]) -> Figure:
     return figure
 
 
-def _draw(axis: "matplotlib.axes.Axes", comparison: Comparison, colour: tuple[float, ...]) -> None:
+def _draw(axis: "matplotlib.axes.Axes", comparison: GrowthComparison, colour: tuple[float, ...]) -> None:
     lengths = list(comparison.measured)
     measured, predicted = comparison.measured.values(), comparison.predicted.values()
     wrong = [m.wrong for m in measured]

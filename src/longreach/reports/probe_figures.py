@@ -8,10 +8,10 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from longreach.probe.bootstrap import Estimate
+from longreach.probe.bootstrap import BootstrapEstimate
 from longreach.probe.kinds import KINDS
 from longreach.probe.result import Probed
-from longreach.probe.summary import QUANTITIES, Row, group_probes
+from longreach.probe.summary import QUANTITIES, SummaryRow, group_probes
 from longreach.reports.figures import Style, styles
 from longreach.system.labels import label
 
@@ -21,14 +21,14 @@ QUANTITY_NAMES = {
     "k_participation": "k: participation ratio",
     "span": "span: distance to the farthest",
 }
-Point = tuple[int, Estimate]
+Point = tuple[int, BootstrapEstimate]
 """Where it is drawn, and what."""
 
 _LABELLED = 64
 """Tokens whose words fit along a heat map."""
 
 
-def survival_figure(rows: Sequence[Row]) -> Figure:
+def survival_figure(rows: Sequence[SummaryRow]) -> Figure:
     """The share of predictions that need more than k tokens, for each definition of k; bands: 95% over documents."""
     figure, axes = _panels(QUANTITIES)
     for quantity, axis in axes.items():
@@ -43,7 +43,7 @@ def survival_figure(rows: Sequence[Row]) -> Figure:
     return _named(figure, axes[QUANTITIES[0]])
 
 
-def kinds_figure(rows: Sequence[Row]) -> Figure:
+def kinds_figure(rows: Sequence[SummaryRow]) -> Figure:
     """The median k and span of the targets of each kind of token."""
     kinds = [kind for kind in KINDS if any(row.by == "kind" and row.bin == kind for row in rows)]
     groups = _groups(rows)
@@ -63,7 +63,7 @@ def kinds_figure(rows: Sequence[Row]) -> Figure:
     return _named(figure, axes[QUANTITIES[0]])
 
 
-def goes_with_figure(rows: Sequence[Row]) -> Figure:
+def goes_with_figure(rows: Sequence[SummaryRow]) -> Figure:
     """The median of each k by the target's position, loss and entropy."""
     facts = {"position": "position in the text", "loss": "loss (nats)", "entropy": "entropy (nats)"}
     figure = Figure(figsize=(11, 8.4), layout="constrained")
@@ -83,7 +83,7 @@ def goes_with_figure(rows: Sequence[Row]) -> Figure:
     return _named(figure, grid[0, 0])
 
 
-def sufficiency_figure(rows: Sequence[Row]) -> Figure:
+def sufficiency_figure(rows: Sequence[SummaryRow]) -> Figure:
     """How much is lost when only the k most influential tokens are kept; bands: 95% over documents."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axis = figure.subplots()
@@ -97,7 +97,7 @@ def sufficiency_figure(rows: Sequence[Row]) -> Figure:
     return _named(figure, axis)
 
 
-def faithfulness_figure(probes: Sequence[Probed], rows: Sequence[Row]) -> Figure:
+def faithfulness_figure(probes: Sequence[Probed], rows: Sequence[SummaryRow]) -> Figure:
     """How well weights foretell fresh masks: against the number of masks where that was varied, else by target."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axis = figure.subplots()
@@ -158,11 +158,11 @@ def _panels(quantities: Sequence[str], height: float = 2.9) -> tuple[Figure, dic
     return figure, axes
 
 
-def _groups(rows: Sequence[Row]) -> dict[str, Style]:
+def _groups(rows: Sequence[SummaryRow]) -> dict[str, Style]:
     return styles(list(dict.fromkeys(row.group for row in rows)))
 
 
-def _only(rows: Sequence[Row], quantity: str, by: str) -> list[Row]:
+def _only(rows: Sequence[SummaryRow], quantity: str, by: str) -> list[SummaryRow]:
     return [row for row in rows if row.quantity == quantity and row.by == by]
 
 
@@ -191,11 +191,11 @@ def _doublings(axis: Any, most: int) -> None:
     axis.set_xlim(-0.15, max(1, most) * 1.1)
 
 
-def _low(estimate: Estimate) -> float:
+def _low(estimate: BootstrapEstimate) -> float:
     return estimate.value if estimate.low is None else estimate.low
 
 
-def _high(estimate: Estimate) -> float:
+def _high(estimate: BootstrapEstimate) -> float:
     """An interval that has no upper end, for no tried k was enough, is drawn up to the figure itself."""
     return estimate.value if estimate.high is None or not math.isfinite(estimate.high) else estimate.high
 

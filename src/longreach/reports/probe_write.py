@@ -7,7 +7,7 @@ from pathlib import Path
 from longreach.errors import BadInput
 from longreach.probe.names import tell_apart
 from longreach.probe.result import Probed
-from longreach.probe.summary import Row, summarise, to_csv, to_json
+from longreach.probe.summary import SummaryRow, summarise, to_csv, to_json
 from longreach.reports.figures import save_png
 from longreach.reports.probe_figures import (
     faithfulness_figure,
@@ -23,7 +23,7 @@ from longreach.system.files import write_atomically
 
 @dataclass(frozen=True)
 class ProbeReport:
-    rows: list[Row]
+    rows: list[SummaryRow]
     html: Path
     csv: Path
     json: Path

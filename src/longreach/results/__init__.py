@@ -11,11 +11,11 @@ from longreach.results.export import check_form, export
 from longreach.results.pivot import SUMMARIES, pivot
 from longreach.results.select import Selection
 from longreach.results.table import cells, load_runs, varied
-from longreach.results.where import Condition, parse_condition
+from longreach.results.where import ColumnCondition, parse_condition
 
 __all__ = [
     "SUMMARIES",
-    "Condition",
+    "ColumnCondition",
     "Selection",
     "cells",
     "check_form",

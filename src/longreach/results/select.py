@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
 from longreach.results.table import ABOUT, cells, varied
-from longreach.results.where import Condition
+from longreach.results.where import ColumnCondition
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Selection:
 
     every: pa.Table
     """All runs, from `load_runs`."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ColumnCondition, ...] = ()
     columns: tuple[str, ...] = ()
     """Settings to show besides those that vary."""
 
@@ -58,7 +58,7 @@ class Selection:
         return table
 
     @cached_property
-    def _on_cells(self) -> list[Condition]:
+    def _on_cells(self) -> list[ColumnCondition]:
         return [condition for condition in self.conditions if condition.column not in self.shown]
 
     def _check(self, name: str, known: Collection[str]) -> None:

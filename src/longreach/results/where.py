@@ -20,7 +20,7 @@ _COMPARE = {
 
 
 @dataclass(frozen=True)
-class Condition:
+class ColumnCondition:
     column: str
     relation: str
     value: str
@@ -45,9 +45,9 @@ class Condition:
         return pa.scalar(self.value)
 
 
-def parse_condition(text: str) -> Condition:
+def parse_condition(text: str) -> ColumnCondition:
     parts = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|!=|=|>|<)\s*(.*?)\s*", text)
     if parts is None or parts[3].startswith("="):
         raise BadInput(f"{text!r} is no condition: expected NAME=VALUE, or one of != >= <= > <")
     column, relation, value = parts.groups()
-    return Condition(move_path(column), relation, value)
+    return ColumnCondition(move_path(column), relation, value)

@@ -12,7 +12,7 @@ import torch
 from longreach.config import Plain, to_plain
 from longreach.engine.plan import Parallel
 from longreach.engine.ranks import ALONE, Ranks, processes
-from longreach.errors import BadInput, RunFailed
+from longreach.errors import BadInput, RunFailed, argument
 from longreach.runs.check import check
 from longreach.runs.corpus import corpus_of, refuse_other_corpus, verify_corpus
 from longreach.runs.failures import naming_lack_of_memory
@@ -50,7 +50,7 @@ def use_threads(count: int) -> None:
     """Let torch compute with this many CPU threads; raise BadInput for more than a machine can start."""
     most = max(64, 8 * (os.cpu_count() or 1))
     if not 1 <= count <= most:
-        raise BadInput(f"--threads must be in 1..{most} on this machine, got {count}")
+        raise BadInput(f"{argument('threads')} must be in 1..{most} on this machine, got {count}")
     torch.set_num_threads(count)
 
 
@@ -90,7 +90,7 @@ def execute_together(
         if type(info.seed) is not int or not 0 <= info.seed < 2**63:
             raise BadInput(f"a seed is a whole number from 0 and below 2**63, got {info.seed!r}")
     if ranks.count > 1 and len(folders) > 1:
-        raise BadInput(f"{ranks.count} processes train one seed at a time: leave out --stack")
+        raise BadInput(f"{ranks.count} processes train one seed at a time: leave out {argument('stack')}")
     if ranks.count != processes():
         raise BadInput(f"started as one of {processes()} processes, which `longreach run` alone can make one run of")
     if not ranks.first:
@@ -185,7 +185,8 @@ def _signed(info: RunInfo, config: RunConfig, folder: RunFolder, say: Callable[[
     try:
         return replace(info, **folder.sign_places(config))
     except OSError as error:
-        say(f"cannot keep {error.filename} ({error.strerror}): other commands on {folder.path} will need --trust")
+        trust = argument("trust", True)
+        say(f"cannot keep {error.filename} ({error.strerror}): other commands on {folder.path} will need {trust}")
         return info
 
 
@@ -202,7 +203,8 @@ def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
     named = {path: pair for path, pair in _differences(recorded, asked).items() if path.endswith(".name")}
     # other classes are refused before they are imported
     for path, (old, new) in (named or _differences(_without_execution(to_plain(folder.config())), asked)).items():
-        raise BadInput(f"{folder.path} was started with {path}={old}, now asked for {new}: choose another --out")
+        other = f"choose another {argument('out')}"
+        raise BadInput(f"{folder.path} was started with {path}={old}, now asked for {new}: {other}")
     refuse_other_corpus(folder, config.task)
 
 

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import torch
 
 from longreach.config import Plain, build, dump_yaml, read_yaml, to_plain, upgrade
-from longreach.errors import BadInput, RunFailed
+from longreach.errors import BadInput, RunFailed, argument
 from longreach.evaluation import (
     Card,
     Loss,
@@ -93,7 +93,8 @@ class RunFolder:
     def refuse_existing(self) -> None:
         """Raise `BadInput` if starting here would lose something."""
         if self.path.exists() and any(path.name not in _BEFORE_THE_START for path in self.path.glob("[!.]*")):
-            raise BadInput(f"{self.path} exists: add --resume to continue it, or choose another --out")
+            resume, out = argument("resume", True), argument("out")
+            raise BadInput(f"{self.path} exists: add {resume} to continue it, or choose another {out}")
 
     def create(self, config: RunConfig, info: RunInfo) -> None:
         self.refuse_existing()

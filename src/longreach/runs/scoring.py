@@ -91,7 +91,7 @@ def expect_test(
 ) -> None:
     """Tell the observer how long a test will take; raise BadInput if it does not fit into memory."""
     needed, length = memory_of_test(model, config.task, asked, execution.batch_tokens)
-    smaller = "test shorter lengths, or set a smaller execution.batch_tokens (--batch-tokens)"
+    smaller = "test shorter lengths, or set a smaller execution.batch_tokens"
     check_memory(needed, device, f"a test at length {length}", smaller, observer.say)
     plan = choose(model, execution, device)
     fast = plan.test_model(model.eval())

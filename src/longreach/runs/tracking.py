@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from longreach.config import to_plain
 from longreach.config.registry import nearest
-from longreach.errors import BadInput, RunFailed
+from longreach.errors import BadInput, RunFailed, argument
 from longreach.evaluation import Score
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.recipe import RunConfig
@@ -172,7 +172,8 @@ def check_trackers(names: Sequence[str], together: int = 1) -> None:
         if importlib.util.find_spec(name) is None:
             raise BadInput(f"{name} is not installed: pip install 'longreach[{name}]'")
     if "trackio" in names and together > 1:
-        raise BadInput("trackio follows one run at a time: leave out --stack, or --track trackio")
+        track = argument("track", "trackio")
+        raise BadInput(f"trackio follows one run at a time: leave out {argument('stack')}, or {track}")
 
 
 def score_values(scores: Iterable[Score]) -> dict[str, float]:

@@ -2,10 +2,10 @@
 
 from longreach.sweeps.backends import Backend, BackendLost, LocalBackend
 from longreach.sweeps.driver import Watcher, drive, sole_driver
-from longreach.sweeps.estimate import Estimate, estimate
+from longreach.sweeps.estimate import SweepEstimate, estimate
 from longreach.sweeps.fetch import fetch
 from longreach.sweeps.mirror import Mirror, check_writable, open_mirror, scratch_folder
-from longreach.sweeps.plan import Job, Plan, PlannedRun, check_plan, make_plan
+from longreach.sweeps.plan import Job, PlannedRun, SweepPlan, check_plan, make_plan
 from longreach.sweeps.resources import Resources
 from longreach.sweeps.state import Attempts, RunState, read_states
 from longreach.sweeps.storage import is_url, open_storage
@@ -14,14 +14,14 @@ __all__ = [
     "Attempts",
     "Backend",
     "BackendLost",
-    "Estimate",
     "Job",
     "LocalBackend",
     "Mirror",
-    "Plan",
     "PlannedRun",
     "Resources",
     "RunState",
+    "SweepEstimate",
+    "SweepPlan",
     "Watcher",
     "check_plan",
     "check_writable",

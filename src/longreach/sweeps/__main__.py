@@ -2,9 +2,11 @@
 
 import sys
 
+from longreach.errors import naming_flags
 from longreach.sweeps.job import main
 from longreach.system.imports import allow_working_folder
 
 if __name__ == "__main__":
     allow_working_folder()
-    sys.exit(main())
+    with naming_flags():
+        sys.exit(main())

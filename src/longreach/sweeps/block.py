@@ -9,16 +9,16 @@ from longreach.config import Plain, merge, move_fields, move_path, nested, read_
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
 from longreach.runs import RunConfig, find_recipe, seeds_of, variant_settings
-from longreach.sweeps.expand import Choice, Condition, When, move_wanted
+from longreach.sweeps.expand import AxisValue, SettingsCondition, When, move_wanted
 from longreach.sweeps.names import is_folder_name
-from longreach.sweeps.source import Place, Source
+from longreach.sweeps.source import Place, SweepSource
 
 SECTIONS = tuple(field.name for field in fields(RunConfig))
 KEYS = ("name", "recipe", "variants", "seeds", "first_seed", "grid", "list", "when", "except", "stack", *SECTIONS)
 
 
 @dataclass(frozen=True)
-class Block:
+class SweepBlock:
     """Runs of one recipe, or of settings that stand in the file itself."""
 
     name: str
@@ -28,13 +28,13 @@ class Block:
     variants: dict[str, Plain]
     """Settings of each variant, with those of the block on top."""
     seeds: tuple[int, ...]
-    grid: dict[str, list[Choice]]
-    listed: list[list[Choice]]
+    grid: dict[str, list[AxisValue]]
+    listed: list[list[AxisValue]]
     whens: list[When]
-    left_out: list[Condition]
+    left_out: list[SettingsCondition]
 
 
-def read_block(source: Source, content: Plain, place: Place, stem: str, title: str) -> Block:
+def read_block(source: SweepSource, content: Plain, place: Place, stem: str, title: str) -> SweepBlock:
     for key in content:
         if key not in KEYS and place:  # the file's own keys have been looked at
             source.blame((*place, str(key)), f"{key}: unknown key{nearest(str(key), KEYS)}")
@@ -50,7 +50,7 @@ def read_block(source: Source, content: Plain, place: Place, stem: str, title: s
                 source.blame(
                     choice.place, f"{choice.path} stands in grid as well: it can be varied in one of them only"
                 )
-    return Block(
+    return SweepBlock(
         name=str(name),
         title=title or recipe.title or str(name),
         place=place,
@@ -73,7 +73,7 @@ class _Base:
     seeds: tuple[int, ...]
 
 
-def _read_recipe(source: Source, content: Plain, place: Place) -> _Base:
+def _read_recipe(source: SweepSource, content: Plain, place: Place) -> _Base:
     """The recipe with the block's settings on top, or these alone."""
     own = _own_settings(source, content, place)
     if own is None:
@@ -107,7 +107,7 @@ def _read_recipe(source: Source, content: Plain, place: Place) -> _Base:
     return _Base(path.stem, title, picked, seeds)
 
 
-def _own_settings(source: Source, content: Plain, place: Place) -> Plain | None:
+def _own_settings(source: SweepSource, content: Plain, place: Place) -> Plain | None:
     """Return the settings that stand in the block itself; `stack` is short for `execution.stack`.
 
     Return None after a mistake.
@@ -131,7 +131,7 @@ def _find(folder: Path, named: str) -> Path:
     return find_recipe(named)
 
 
-def _read_grid(source: Source, content: Any, place: Place) -> dict[str, list[Choice]]:
+def _read_grid(source: SweepSource, content: Any, place: Place) -> dict[str, list[AxisValue]]:
     grid = {}
     for path, values in _settings(source, content, place).items():
         if not isinstance(values, list) or not values:
@@ -140,23 +140,27 @@ def _read_grid(source: Source, content: Any, place: Place) -> dict[str, list[Cho
         for index, value in enumerate(values):
             if value in values[:index]:
                 source.blame((*place, path, index), f"{path}: the value {value!r} stands twice")
-        grid[path] = [Choice(path, value, (*place, path, index)) for index, value in enumerate(values)]
+        grid[path] = [AxisValue(path, value, (*place, path, index)) for index, value in enumerate(values)]
     return grid
 
 
-def _read_list(source: Source, content: Plain, place: Place) -> list[list[Choice]]:
+def _read_list(source: SweepSource, content: Plain, place: Place) -> list[list[AxisValue]]:
     found = []
     for entry, where in _entries(source, content, "list", place):
-        found.append([Choice(path, value, (*where, path)) for path, value in _settings(source, entry, where).items()])
+        found.append(
+            [AxisValue(path, value, (*where, path)) for path, value in _settings(source, entry, where).items()]
+        )
     return found
 
 
-def _read_conditions(source: Source, content: Plain, place: Place) -> list[Condition]:
+def _read_conditions(source: SweepSource, content: Plain, place: Place) -> list[SettingsCondition]:
     entries = _entries(source, content, "except", place)
-    return [Condition(move_wanted(_settings(source, entry, where, "variant")), where) for entry, where in entries]
+    return [
+        SettingsCondition(move_wanted(_settings(source, entry, where, "variant")), where) for entry, where in entries
+    ]
 
 
-def _read_whens(source: Source, content: Plain, place: Place) -> list[When]:
+def _read_whens(source: SweepSource, content: Plain, place: Place) -> list[When]:
     whens = []
     for entry, where in _entries(source, content, "when", place):
         for key in entry:
@@ -169,11 +173,11 @@ def _read_whens(source: Source, content: Plain, place: Place) -> list[When]:
                 )
         condition = _settings(source, entry.get("if", {}), (*where, "if"), "variant")
         changes = _settings(source, entry.get("set", {}), (*where, "set"))
-        whens.append(When(Condition(move_wanted(condition), where), changes))
+        whens.append(When(SettingsCondition(move_wanted(condition), where), changes))
     return whens
 
 
-def _entries(source: Source, content: Plain, key: str, place: Place) -> list[tuple[Plain, Place]]:
+def _entries(source: SweepSource, content: Plain, key: str, place: Place) -> list[tuple[Plain, Place]]:
     """The mappings of a list, with their places."""
     entries = content.get(key, [])
     if not isinstance(entries, list) or (key in content and not entries):
@@ -188,7 +192,7 @@ def _entries(source: Source, content: Plain, key: str, place: Place) -> list[tup
     return found
 
 
-def _settings(source: Source, content: Any, place: Place, *others: str) -> Plain:
+def _settings(source: SweepSource, content: Any, place: Place, *others: str) -> Plain:
     """Paths of settings with their values, and a few other keys."""
     if not isinstance(content, Mapping):
         source.blame(place, f"{place[-1]}: expected settings such as train.steps: 500, got {content!r}")
@@ -205,7 +209,7 @@ def _settings(source: Source, content: Any, place: Place, *others: str) -> Plain
     return known
 
 
-def _seeds(source: Source, content: Plain, default: tuple[int, ...], place: Place) -> tuple[int, ...]:
+def _seeds(source: SweepSource, content: Plain, default: tuple[int, ...], place: Place) -> tuple[int, ...]:
     """A number of seeds, with `first_seed` if it is not 0, or a list of them."""
     seeds = content.get("seeds", len(default))
     if not isinstance(seeds, list):
@@ -226,7 +230,7 @@ def _seeds(source: Source, content: Plain, default: tuple[int, ...], place: Plac
     return tuple(seeds)
 
 
-def count(source: Source, content: Plain, key: str, place: Place, least: int, default: int) -> int:
+def count(source: SweepSource, content: Plain, key: str, place: Place, least: int, default: int) -> int:
     value = content.get(key, default)
     if type(value) is not int or value < least:
         source.blame((*place, key), f"{key}: expected a number from {least}, got {value!r}")

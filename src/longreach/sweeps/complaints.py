@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from longreach.sweeps.block import Block
-from longreach.sweeps.source import Place, Source
+from longreach.sweeps.block import SweepBlock
+from longreach.sweeps.source import Place, SweepSource
 
 Origins = tuple[Place, ...]
 """The parts of a file that made a run what it is: conditions that held, values it was given, its variant."""
@@ -21,8 +21,8 @@ class _Case:
 class Complaints:
     """Many runs of a block complain of one mistake: it is told once, at the line that seems to have made it."""
 
-    source: Source
-    block: Block
+    source: SweepSource
+    block: SweepBlock
     cases: dict[str, _Case] = field(default_factory=dict)
     runs: list[Origins] = field(default_factory=list)
     """Of all runs of the block, whether they complain or not."""

@@ -10,7 +10,7 @@ from longreach.runs import hold
 from longreach.sweeps.backends import Backend
 from longreach.sweeps.mirror import Mirror
 from longreach.sweeps.order import make_order
-from longreach.sweeps.plan import Job, Plan
+from longreach.sweeps.plan import Job, SweepPlan
 from longreach.sweeps.process import Outcome
 from longreach.sweeps.state import forget_failures, given_up, note_failure, read_attempts, set_aside_damaged
 
@@ -34,7 +34,7 @@ def sole_driver(out: Path, name: str = "") -> AbstractContextManager[None]:
 
 
 def drive(
-    plan: Plan,
+    plan: SweepPlan,
     out: Path,
     backend: Backend,
     watcher: Watcher,

@@ -10,7 +10,7 @@ from statistics import mean
 import torch
 
 from longreach.runs import MEASURED_STEPS, seconds_per_step
-from longreach.sweeps.plan import Plan, PlannedRun, Variation
+from longreach.sweeps.plan import PlannedRun, SweepPlan, Variation
 from longreach.sweeps.progress import read_progress
 
 _BUDGET = 20.0
@@ -18,7 +18,7 @@ _BUDGET = 20.0
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SweepEstimate:
     computations: int
     """Processes that the work is cut into: a run, or a stack of them, each."""
     seconds: float
@@ -26,7 +26,7 @@ class Estimate:
     basis: str
 
 
-def estimate(plan: Plan, out: Path, device: str) -> Estimate:
+def estimate(plan: SweepPlan, out: Path, device: str) -> SweepEstimate:
     """By finished runs of a configuration where there are any, by a few steps of training where there are none."""
     jobs = [[run for run in job.runs if not run.folder(out).finished] for job in plan.jobs]
     todo = {run.variation.path: run.variation for left in jobs for run in left}
@@ -50,7 +50,7 @@ def estimate(plan: Plan, out: Path, device: str) -> Estimate:
         basis.append(f"{steps} on this machine ({device}), start and tests not counted")
     if guessed:
         basis.append(f"the mean of these for {guessed} more")
-    return Estimate(sum(map(bool, jobs)), total, "; ".join(basis))
+    return SweepEstimate(sum(map(bool, jobs)), total, "; ".join(basis))
 
 
 def _by_finished(variation: Variation, out: Path) -> float | None:

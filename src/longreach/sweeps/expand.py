@@ -10,7 +10,7 @@ from longreach.sweeps.source import Place
 
 
 @dataclass(frozen=True)
-class Choice:
+class AxisValue:
     """One value of one setting, and where the file says so."""
 
     path: str
@@ -18,12 +18,12 @@ class Choice:
     place: Place
 
 
-Combination = tuple[Choice, ...]
+Combination = tuple[AxisValue, ...]
 """One value for every axis, ordered by their paths."""
 
 
 @dataclass(frozen=True)
-class Condition:
+class SettingsCondition:
     """Settings and the value, or list of values, that each must have."""
 
     wanted: Mapping[str, Any]
@@ -39,11 +39,11 @@ class Condition:
 class When:
     """Settings that apply only where a condition holds."""
 
-    condition: Condition
+    condition: SettingsCondition
     changes: Mapping[str, Any]
 
 
-def combinations(grid: Mapping[str, Sequence[Choice]], listed: Sequence[Sequence[Choice]]) -> list[Combination]:
+def combinations(grid: Mapping[str, Sequence[AxisValue]], listed: Sequence[Sequence[AxisValue]]) -> list[Combination]:
     """Every value of every axis of the grid with every entry of the list."""
     return [
         tuple(sorted([*chosen, *entry], key=lambda choice: choice.path))

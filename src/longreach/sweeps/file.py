@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from longreach.config import build
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
-from longreach.sweeps.block import KEYS, Block, count, read_block
+from longreach.sweeps.block import KEYS, SweepBlock, count, read_block
 from longreach.sweeps.resources import Resources
-from longreach.sweeps.source import Source
+from longreach.sweeps.source import SweepSource
 
 _HEAD = ("title", "about", "retries", "resources")
 
@@ -16,13 +16,13 @@ _HEAD = ("title", "about", "retries", "resources")
 @dataclass(frozen=True)
 class SweepFile:
     title: str
-    blocks: list[Block]
+    blocks: list[SweepBlock]
     retries: int
     """How often a run that failed is tried again."""
     resources: Resources
 
 
-def read_file(source: Source) -> SweepFile:
+def read_file(source: SweepSource) -> SweepFile:
     """What a file asks for.  Mistakes are noted in the source; what could be read is there all the same."""
     content = source.content
     several = "runs" in content
@@ -48,7 +48,7 @@ def read_file(source: Source) -> SweepFile:
     return SweepFile(title, blocks, count(source, content, "retries", (), least=0, default=2), _resources(source))
 
 
-def _resources(source: Source) -> Resources:
+def _resources(source: SweepSource) -> Resources:
     try:
         return build(Resources, source.content.get("resources", {}), "resources")
     except BadInput as error:

@@ -8,19 +8,19 @@ from pathlib import Path
 from longreach.config import to_plain
 from longreach.errors import BadInput
 from longreach.runs import RunConfig, RunFolder, build_config, check, cut_into_stacks, refuse_other_config
-from longreach.sweeps.block import Block
+from longreach.sweeps.block import SweepBlock
 from longreach.sweeps.complaints import Complaints, Origins
 from longreach.sweeps.expand import combinations, settle
 from longreach.sweeps.file import SweepFile, read_file
 from longreach.sweeps.names import variation_name
-from longreach.sweeps.source import Place, Source, read_source
+from longreach.sweeps.source import Place, SweepSource, read_source
 
 
 @dataclass(frozen=True)
 class Variation:
     """A variant of a block with one value for each axis."""
 
-    block: Block
+    block: SweepBlock
     name: str
     origins: Origins
     config: RunConfig
@@ -69,10 +69,10 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """All runs of a sweep."""
 
-    source: Source
+    source: SweepSource
     file: SweepFile
     variations: list[Variation]
 
@@ -96,17 +96,17 @@ class Plan:
         return [job for block in self.file.blocks for job in _jobs(block, self.variations)]
 
 
-def make_plan(path: Path) -> Plan:
+def make_plan(path: Path) -> SweepPlan:
     """Read a file and build the configuration of every run; nothing is trained or written."""
     source = read_source(path)
     file = read_file(source)
     variations = [variation for block in file.blocks for variation in _expand(source, block)]
     _refuse_duplicates(source, variations)
     source.refuse_mistakes()
-    return Plan(source, file, variations)
+    return SweepPlan(source, file, variations)
 
 
-def check_plan(plan: Plan, out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+def check_plan(plan: SweepPlan, out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Find out what would go wrong in any run that is still to do, before one of them starts."""
     todo = [one for one in plan.variations if not all(run.folder(out).finished for run in one.runs)]
     of_block = {block.place: Complaints(plan.source, block) for block in plan.file.blocks}
@@ -128,7 +128,7 @@ def check_plan(plan: Plan, out: Path, progress: Callable[[int, int], None] = lam
     plan.source.refuse_mistakes()
 
 
-def _expand(source: Source, block: Block) -> list[Variation]:
+def _expand(source: SweepSource, block: SweepBlock) -> list[Variation]:
     """The variations of a block that can be built; the others complain."""
     complaints = Complaints(source, block)
     found = []
@@ -159,12 +159,12 @@ def _expand(source: Source, block: Block) -> list[Variation]:
     return found
 
 
-def _jobs(block: Block, variations: list[Variation]) -> list[Job]:
+def _jobs(block: SweepBlock, variations: list[Variation]) -> list[Job]:
     own = [(variation.config, variation.runs) for variation in variations if variation.block is block]
     return [Job(stack) for stack in cut_into_stacks(own, lambda config: config.execution.stack_size(1))]
 
 
-def _refuse_duplicates(source: Source, variations: list[Variation]) -> None:
+def _refuse_duplicates(source: SweepSource, variations: list[Variation]) -> None:
     """Two runs in one folder, or the same run under two names of a block."""
     runs: dict[str, Variation] = {}
     configs: dict[tuple[Place, str], Variation] = {}

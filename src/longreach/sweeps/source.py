@@ -11,7 +11,7 @@ Place = tuple[str | int, ...]
 
 
 @dataclass
-class Source:
+class SweepSource:
     """Collects mistakes, so that they are told all at once, in the order of the file."""
 
     path: Path
@@ -33,6 +33,6 @@ class Source:
             raise BadInput(*(f"{self.path}:{line}: {text}" for line, text in sorted(self.mistakes)))
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> SweepSource:
     content = read_yaml(path)
-    return Source(path, content, yaml_lines(path))
+    return SweepSource(path, content, yaml_lines(path))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from longreach.runs import LOCK, RunFolder, is_locked
 from longreach.sweeps.courier import shows_life
-from longreach.sweeps.plan import Job, Plan, PlannedRun
+from longreach.sweeps.plan import Job, PlannedRun, SweepPlan
 from longreach.sweeps.progress import PROGRESS, Progress, read_progress
 from longreach.system.files import read_note, write_atomically
 from longreach.training import list_checkpoints
@@ -87,7 +87,7 @@ def given_up(job: Job, out: Path, retries: int) -> bool:
     return all(folder.finished or read_attempts(folder).failures > retries for folder in job.folders(out))
 
 
-def read_states(plan: Plan, out: Path) -> list[RunState]:
+def read_states(plan: SweepPlan, out: Path) -> list[RunState]:
     return [_state_of(run, out, plan.file.retries) for run in plan.runs]
 
 

@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from longreach.errors import BadInput
+from longreach.errors import BadInput, argument
 
 
 class NotTrusted(BadInput):
@@ -80,8 +80,8 @@ def import_for(name: str, kind: str) -> ModuleType:
         if place is None or not _is_found(module, [*path, place]):
             missing = "not installed" if place is None else f"neither installed nor in {place}"
             raise NotTrusted(
-                f"{origin.folder / 'config.yaml'} names the {kind} {name}, which is {missing}: add --trust"
-                " (in Python trust=True) to run code from this folder"
+                f"{origin.folder / 'config.yaml'} names the {kind} {name}, which is {missing}: add"
+                f" {argument('trust', True)} to run code from this folder"
             )
         _place_of[module] = place
     return _import_along(module, path if place is None else [*path, place])

@@ -1,6 +1,5 @@
 """What is asked."""
 
-from longreach.config.spans import Span
 from longreach.tasks.addition import Addition
 from longreach.tasks.assignment_tree import AssignmentTree
 from longreach.tasks.automaton import Automaton
@@ -106,7 +105,6 @@ __all__ = [
     "Scan",
     "SolveEquation",
     "Sort",
-    "Span",
     "SparseParity",
     "StackManipulation",
     "Subtraction",

@@ -36,7 +36,7 @@ class Document(NamedTuple):
     """Bytes of all files that have been read so far, for those who watch; 0 where they are not known."""
 
 
-class Source(NamedTuple):
+class TextSource(NamedTuple):
     """One thing that was named, found but not read yet."""
 
     name: str
@@ -53,28 +53,28 @@ class Source(NamedTuple):
         return sum(path.stat().st_size for path in self.files)
 
 
-def find_source(name: str) -> Source:
+def find_source(name: str) -> TextSource:
     """A text that was fetched, or a path: one that has the name of such a text is written ./NAME."""
     if name.startswith("hf:"):
-        return Source(name, [])
+        return TextSource(name, [])
     path = fetched_texts(name) or Path(name)
     if path.is_dir():
         inside = sorted(path.rglob("*"), key=lambda file: file.relative_to(path).parts)
         files = [file for file in inside if file.is_file() and not _hidden(file.relative_to(path))]
         if not files:
             raise BadInput(f"{name} holds no files")
-        return Source(name, files)
+        return TextSource(name, files)
     if not path.exists():
         raise BadInput(f"there is no file or folder {name}, and no text of that name to fetch: see longreach text list")
-    return Source(name, [path])
+    return TextSource(name, [path])
 
 
-def read_documents(sources: Sequence[Source], field: str, limit: int | None = None) -> Iterator[Document]:
+def read_documents(sources: Sequence[TextSource], field: str, limit: int | None = None) -> Iterator[Document]:
     """All documents in order, or the first `limit`; empty ones are left out."""
     return islice(_read_all(sources, field), limit)
 
 
-def _read_all(sources: Sequence[Source], field: str) -> Iterator[Document]:
+def _read_all(sources: Sequence[TextSource], field: str) -> Iterator[Document]:
     before = 0
     for source in sources:
         for place, pieces, size in _open(source, field):
@@ -84,7 +84,7 @@ def _read_all(sources: Sequence[Source], field: str) -> Iterator[Document]:
             before += size
 
 
-def _open(source: Source, field: str) -> Iterator[tuple[str, Iterator[Piece], int]]:
+def _open(source: TextSource, field: str) -> Iterator[tuple[str, Iterator[Piece], int]]:
     if not source.files:
         yield source.name, _hugging_face(source.name, field), 0
     for path in source.files:

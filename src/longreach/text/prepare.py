@@ -12,7 +12,7 @@ from longreach.errors import BadInput
 from longreach.system.files import read_json, write_atomically
 from longreach.text.config import PrepareConfig
 from longreach.text.corpus import SCHEMA, Corpus, Meta, load_tokenizer, sha256_of
-from longreach.text.documents import Document, Source, find_source, read_documents
+from longreach.text.documents import Document, TextSource, find_source, read_documents
 from longreach.text.encoding import encode_all
 from longreach.text.pack import pack_shards
 from longreach.text.sample import draw_sample
@@ -57,7 +57,7 @@ def prepare(
 
 @dataclass(frozen=True)
 class _Job:
-    sources: list[Source]
+    sources: list[TextSource]
     out: Path
     config: PrepareConfig
     phase: Phase

@@ -3,17 +3,17 @@
 from longreach.theory.bounds import Bound, local_bound, master_bound, partial_bound, rollout_bound
 from longreach.theory.certificate import Certificate, pair_bound, pair_certificate, phi
 from longreach.theory.chain import ChainHead, Dfa, GuessingDfa
-from longreach.theory.counterexamples import Oracle, indistinguishable, swamped
+from longreach.theory.counterexamples import OracleHead, indistinguishable, swamped
 from longreach.theory.counts import CountHead
 from longreach.theory.coupling import IDENTITY, Coupling, CouplingRule, blocks
 from longreach.theory.coverage import Coverage, Partial, Partials, coverage, interior_coverage, partial_coverage
-from longreach.theory.errors import Estimate, err_exact, err_mc
+from longreach.theory.errors import SampleMean, err_exact, err_mc
 from longreach.theory.fit import Fitted, fit_head
 from longreach.theory.growth import SignalHeads, match_margin, predict_growth, signal_heads
-from longreach.theory.heads import Head, SparseHead
+from longreach.theory.heads import SparseHead, TheoryHead
 from longreach.theory.laws import ListedPositions, PlantedTask, Positions, TypeLaw, from_task
 from longreach.theory.pairs import PairType, PairTypes, count_pairs, pair_types
-from longreach.theory.plan import Plan, Ranked, rank_couplings, shortest_training
+from longreach.theory.plan import Ranked, TrainingLengthPlan, rank_couplings, shortest_training
 from longreach.theory.rollout import (
     IdHead,
     Rollout,
@@ -41,27 +41,27 @@ __all__ = [
     "CouplingRule",
     "Coverage",
     "Dfa",
-    "Estimate",
     "Fitted",
     "GapTypes",
     "GuessingDfa",
-    "Head",
     "IdHead",
     "ListedPositions",
     "LocalTypes",
-    "Oracle",
+    "OracleHead",
     "PairType",
     "PairTypes",
     "Partial",
     "Partials",
-    "Plan",
     "PlantedTask",
     "Positions",
     "Ranked",
     "Rollout",
+    "SampleMean",
     "SignalHeads",
     "SparseHead",
     "TapeHead",
+    "TheoryHead",
+    "TrainingLengthPlan",
     "TypeLaw",
     "Types",
     "Walk",

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from longreach.theory.heads import Head, SparseHead, check_tokens
+from longreach.theory.heads import SparseHead, TheoryHead, check_tokens
 from longreach.theory.types import GapTypes
 from longreach.theory.words import check_laws, words
 
@@ -74,7 +74,7 @@ class GuessingDfa(Dfa):
 
 
 @dataclass(frozen=True, eq=False)
-class ChainHead(Head):
+class ChainHead(TheoryHead):
     """A(S, X) = prod_i u_i(X_{s_i}) prod_i v_i(s_{i+1} - s_i), g(X_S) = output of the automaton that reads X_S.
 
     The mass of all sets that end in a state is summed position by position: l k w^2 Q steps with a span of at

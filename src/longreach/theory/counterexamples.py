@@ -7,14 +7,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from longreach.theory.heads import Head, SparseHead
+from longreach.theory.heads import SparseHead, TheoryHead
 from longreach.theory.laws import ListedPositions, PlantedTask, Support
 from longreach.theory.types import GapTypes
 from longreach.theory.words import number, power, words
 
 
 @dataclass(frozen=True, eq=False)
-class Oracle(Head):
+class OracleHead(TheoryHead):
     """Knows where a task plants its tokens, if that is one place at each length, and reads them."""
 
     task: PlantedTask

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longreach.theory.chain import Dfa
-from longreach.theory.heads import Head, check_tokens
+from longreach.theory.heads import TheoryHead, check_tokens
 
 
 @dataclass(frozen=True, eq=False)
-class CountHead(Head):
+class CountHead(TheoryHead):
     """A(S, X) = prod_i u(X_{s_i}) for every S, however wide; g(X_S) = output of an automaton that no order matters to.
 
     The `ChainHead` with free gaps and one u for all places, in steps that do not grow with the length: the mass of

@@ -7,21 +7,21 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from longreach.seeding import stream
-from longreach.theory.heads import Head
+from longreach.theory.heads import TheoryHead
 from longreach.theory.laws import PlantedTask
 from longreach.theory.words import number, words
 
 _ROWS = 1 << 13  # sequences at a time
 
 
-class Estimate(NamedTuple):
+class SampleMean(NamedTuple):
     """A mean over samples and its standard error."""
 
     mean: float
     se: float
 
 
-def err_exact(head: Head, task: PlantedTask, length: int, max_states: int = 1 << 20) -> float:
+def err_exact(head: TheoryHead, task: PlantedTask, length: int, max_states: int = 1 << 20) -> float:
     """The error, by listing all sequences of possible tokens."""
     positions, law = task.q_pos.support(length)
     planted = words(task.vocab_size, task.k)[task.q_voc > 0]
@@ -43,7 +43,9 @@ def err_exact(head: Head, task: PlantedTask, length: int, max_states: int = 1 <<
     return total
 
 
-def err_mc(head: Head, task: PlantedTask, length: int, samples: int, seed: int = 0, argmax: bool = False) -> Estimate:
+def err_mc(
+    head: TheoryHead, task: PlantedTask, length: int, samples: int, seed: int = 0, argmax: bool = False
+) -> SampleMean:
     """The error over samples.  With `argmax` the 0-1 error: a label that is not the only best one is wrong."""
     if samples < 2:
         raise ValueError(f"samples must be at least 2, got {samples}")
@@ -58,7 +60,7 @@ def err_mc(head: Head, task: PlantedTask, length: int, samples: int, seed: int =
             own = (loss.scatter(1, labels[:, None], torch.inf).amin(1, keepdim=True) <= own).double()
         losses.append(own[:, 0])
     loss = torch.cat(losses)
-    return Estimate(float(loss.mean()), float(loss.std()) / samples**0.5)
+    return SampleMean(float(loss.mean()), float(loss.std()) / samples**0.5)
 
 
 def _joint(

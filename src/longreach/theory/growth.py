@@ -19,8 +19,8 @@ from longreach.tasks.planted import Planted
 from longreach.tasks.planted_laws import FixedGaps, SumMod, WindowPositions
 from longreach.theory.chain import ChainHead, Dfa, GuessingDfa
 from longreach.theory.counts import CountHead
-from longreach.theory.errors import Estimate
-from longreach.theory.heads import Head
+from longreach.theory.errors import SampleMean
+from longreach.theory.heads import TheoryHead
 from longreach.theory.laws import token_table
 from longreach.theory.words import draw
 
@@ -32,13 +32,13 @@ _TIE = 1e-9  # masses closer than this are the same sums in another order
 _LARGEST = 64.0  # a margin at which no background shows in double precision
 
 
-class Errors(NamedTuple):
+class HeadErrors(NamedTuple):
     """Of a head: the mean of 1 - h(X)_Y, how often the likeliest label is wrong, ties broken by lot, and the mean of
     -log h(X)_Y, which a model is trained on."""
 
-    loss: Estimate
-    wrong: Estimate
-    cross_entropy: Estimate
+    loss: SampleMean
+    wrong: SampleMean
+    cross_entropy: SampleMean
 
 
 class Limit(NamedTuple):
@@ -95,13 +95,13 @@ class SignalHeads:
             return math.inf
         return margin * math.log(length) / math.log(self.trained_to) if self.background == "fading" else margin
 
-    def head(self, margin: float, length: int) -> Head:
+    def head(self, margin: float, length: int) -> TheoryHead:
         u = self._weights(self.margin_at(margin, length))
         if self.span is None:
             return CountHead(self.task.k, u, self.dfa)
         return ChainHead(u.repeat(self.task.k, 1), None, self.dfa, self.span)
 
-    def errors(self, margin: float, length: int, samples: int = 4000, seed: int = 0) -> Errors:
+    def errors(self, margin: float, length: int, samples: int = 4000, seed: int = 0) -> HeadErrors:
         """Over samples that are the same for every margin, so that errors are comparable among margins."""
         if samples < 2:
             raise ValueError(f"samples must be at least 2, got {samples}")
@@ -120,7 +120,7 @@ class SignalHeads:
             right.append(said.gather(1, label)[:, 0])
             wrong.append(1 - (best.gather(1, label) / best.sum(1, keepdim=True))[:, 0].double())
         share = torch.cat(right)
-        return Errors(_estimate(1 - share), _estimate(torch.cat(wrong)), _estimate(-share.log()))
+        return HeadErrors(_estimate(1 - share), _estimate(torch.cat(wrong)), _estimate(-share.log()))
 
     def limit(self, margin: float) -> Limit:
         """By the law of large numbers a head says far out what k tokens of the background say, drawn in proportion to
@@ -159,7 +159,7 @@ def match_margin(
         raise ValueError(f"error must not be negative, got {error}")
 
     def at(margin: float) -> float:
-        estimate: Estimate = getattr(heads.errors(margin, length, samples, seed), by)
+        estimate: SampleMean = getattr(heads.errors(margin, length, samples, seed), by)
         return estimate.mean
 
     if heads.background == "none" or at(math.inf) > error:
@@ -175,7 +175,7 @@ def match_margin(
 
 def predict_growth(
     heads: SignalHeads, margin: float, lengths: list[int], samples: int = 4000, seed: int = 0
-) -> dict[int, Errors]:
+) -> dict[int, HeadErrors]:
     """The errors at all lengths, from one margin."""
     return {length: heads.errors(margin, length, samples, seed) for length in lengths}
 
@@ -200,5 +200,5 @@ def _label_law(dfa: Dfa, tokens: Float[Tensor, "v"], k: int) -> Float[Tensor, "c
     return after[0] @ dfa.output
 
 
-def _estimate(values: Float[Tensor, "n"]) -> Estimate:
-    return Estimate(float(values.mean()), float(values.std()) / len(values) ** 0.5)
+def _estimate(values: Float[Tensor, "n"]) -> SampleMean:
+    return SampleMean(float(values.mean()), float(values.std()) / len(values) ** 0.5)

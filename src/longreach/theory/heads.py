@@ -14,7 +14,7 @@ from longreach.theory.words import check_laws, number
 _AT_ONCE = 1 << 21  # weights held in memory at a time
 
 
-class Head(ABC):
+class TheoryHead(ABC):
     """A mixture: mass over a few outcomes, and a law over the classes for each outcome.
 
     h(X) = mass @ g / mass.sum(), and 0 where there is no mass.
@@ -41,7 +41,7 @@ class Head(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class SparseHead(Head):
+class SparseHead(TheoryHead):
     """h(X) = sum_S a(tau(S), X_S) g(X_S) / sum_S a(tau(S), X_S), by listing all S that have a type."""
 
     types: Types

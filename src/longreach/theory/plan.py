@@ -10,7 +10,7 @@ from longreach.theory.pairs import PairType, pair_types
 from longreach.theory.types import Types
 
 
-class Plan(NamedTuple):
+class TrainingLengthPlan(NamedTuple):
     """The shortest length to train at."""
 
     length: int | None
@@ -23,7 +23,7 @@ class Plan(NamedTuple):
 
 def shortest_training(
     task: PlantedTask, types: Types, long: int, max_kappa: float, lengths: Iterable[int] | None = None
-) -> Plan:
+) -> TrainingLengthPlan:
     """The shortest of some lengths (all below the long one) whose coverage of the long one is at most this kappa.
 
     They are tried one by one, since kappa may rise with the length where the law changes with it: gaps that
@@ -40,9 +40,9 @@ def shortest_training(
         ratio = asked.count / counts_of(asked, pair_types(types, task.q_pos, length))
         kappa = float(ratio.max())
         if kappa <= max_kappa:
-            return Plan(length, kappa, [])
+            return TrainingLengthPlan(length, kappa, [])
         best, unseen = min(best, kappa), unseen & ratio.isinf()
-    return Plan(None, best, asked.select(unseen).listed())
+    return TrainingLengthPlan(None, best, asked.select(unseen).listed())
 
 
 class Ranked(NamedTuple):

@@ -15,12 +15,12 @@ from longreach.seeding import stream
 from longreach.theory.bounds import local_bound, master_bound, rollout_bound
 from longreach.theory.certificate import pair_bound, pair_certificate
 from longreach.theory.chain import ChainHead, Dfa
-from longreach.theory.counterexamples import Oracle, indistinguishable, swamped
+from longreach.theory.counterexamples import OracleHead, indistinguishable, swamped
 from longreach.theory.coupling import blocks
 from longreach.theory.coverage import coverage
 from longreach.theory.errors import err_exact, err_mc
 from longreach.theory.fit import fit_head
-from longreach.theory.heads import Head, SparseHead
+from longreach.theory.heads import SparseHead, TheoryHead
 from longreach.theory.instances import last_digits, margin_head, parity_task, random_instance
 from longreach.theory.laws import TypeLaw
 from longreach.theory.plan import rank_couplings, shortest_training
@@ -135,9 +135,9 @@ def no_learner(p: int = 5, trained: int = 10, samples: int = 100_000) -> list[Ro
     alike = torch.ones(1, p * p, dtype=torch.float64)
     constant = SparseHead(GapTypes(2, 1), alike, torch.full((p * p, p), 1 / p, dtype=torch.float64))
     rows: list[Row] = []
-    heads: list[tuple[str, Head]] = [
-        ("reads the ends", Oracle(far)),
-        ("reads the last", Oracle(near)),
+    heads: list[tuple[str, TheoryHead]] = [
+        ("reads the ends", OracleHead(far)),
+        ("reads the last", OracleHead(near)),
         ("1/p", constant),
     ]
     for name, head in heads:
@@ -289,7 +289,7 @@ def _parity_chain(k: int, w: int | None) -> ChainHead:
     return ChainHead(u, None if w is None else torch.ones(k - 1, w, dtype=torch.float64), parity, w)
 
 
-def _milliseconds(head: Head, length: int) -> float:
+def _milliseconds(head: TheoryHead, length: int) -> float:
     tokens = stream(0, "theory speed", torch.arange(1)).below("tokens", 2, length)
     best = math.inf
     for _ in range(5):

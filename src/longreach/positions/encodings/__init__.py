@@ -8,7 +8,7 @@ from longreach.positions.encodings.kerple import KerpleConfig
 from longreach.positions.encodings.learned import LearnedConfig
 from longreach.positions.encodings.learned_rope import LearnedRopeConfig
 from longreach.positions.encodings.nape import NapeConfig
-from longreach.positions.encodings.none import NoEncoding
+from longreach.positions.encodings.none import NoEncodingConfig
 from longreach.positions.encodings.pairs import PairBias
 from longreach.positions.encodings.rope import RopeConfig
 from longreach.positions.encodings.rope_far import ReRopeConfig, SelfExtendConfig
@@ -31,7 +31,7 @@ __all__ = [
     "LearnedConfig",
     "LearnedRopeConfig",
     "NapeConfig",
-    "NoEncoding",
+    "NoEncodingConfig",
     "PairBias",
     "ReRopeConfig",
     "RopeConfig",

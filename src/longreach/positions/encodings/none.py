@@ -8,7 +8,7 @@ from longreach.positions.encodings.base import Encoding, EncodingConfig, Shape
 
 @register("encoding", "none")
 @dataclass(frozen=True, kw_only=True)
-class NoEncoding(EncodingConfig):
+class NoEncodingConfig(EncodingConfig):
     """IDs are not used (NoPE)."""
 
     paper = "Kazemnejad et al., NeurIPS 2023"

@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from longreach.errors import BadInput
+from longreach.errors import BadInput, argument
 from longreach.sweeps.backends.base import Backend
 from longreach.sweeps.order import Order
 from longreach.sweeps.process import JobProcess, Outcome
@@ -67,12 +67,13 @@ def _places(resources: Resources, workers: int | None) -> list[str | None]:
     if not share:
         return [None] * (workers or max(1, (os.cpu_count() or 1) // resources.cpus))
     if not gpus:
-        raise BadInput(f"resources.gpus is {share:g}, and this machine has no GPU: --device cpu does without")
+        without = f"{argument('device', 'cpu')} does without"
+        raise BadInput(f"resources.gpus is {share:g}, and this machine has no GPU: {without}")
     # one after the other, so that few workers spread over many GPUs
     places: list[str | None] = [*gpus] * int(1 / share)
     if workers is not None and workers > len(places):
         fit = f"{len(places)} runs with {share:g} of a GPU each fit on {len(gpus)}"
-        raise BadInput(f"--workers {workers}: {fit}; a smaller resources.gpus lets more of them share one")
+        raise BadInput(f"{argument('workers', workers)}: {fit}; a smaller resources.gpus lets more of them share one")
     return places[:workers]
 
 

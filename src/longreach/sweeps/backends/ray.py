@@ -9,7 +9,7 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
-from longreach.errors import BadInput, RunFailed
+from longreach.errors import BadInput, RunFailed, argument
 from longreach.sweeps.backends.base import Backend, BackendLost
 from longreach.sweeps.order import Order
 from longreach.sweeps.process import JobProcess, Outcome
@@ -126,7 +126,7 @@ def _refuse_dead_address(address: str) -> None:
     """Ray would look for minutes before it says that nobody is there."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
-        raise BadInput(f"--address must be auto or HOST:PORT of the cluster's head, got {address!r}")
+        raise BadInput(f"{argument('address')} must be auto or HOST:PORT of the cluster's head, got {address!r}")
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except OSError as error:

@@ -14,9 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from longreach.cli.console import say
-from longreach.cli.progress import LONG, duration
-from longreach.sweeps import Attempts, Plan, RunState, read_states
+from longreach.sweeps import Attempts, RunState, SweepPlan, read_states
+from longreach.terminal.console import say
+from longreach.terminal.progress import LONG, duration
 
 _STYLES = {"finished": "green", "running": "cyan", "failed": "red", "waiting": "dim"}
 _ROWS = 30
@@ -29,7 +29,7 @@ def count_states(states: Sequence[RunState]) -> Counter[str]:
     return Counter(state.state for state in states)
 
 
-def status_table(plan: Plan, states: Sequence[RunState]) -> Table:
+def status_table(plan: SweepPlan, states: Sequence[RunState]) -> Table:
     counts = count_states(states)
     summary = ", ".join(f"{counts[name]} {name}" for name in _STYLES if counts[name])
     table = Table(title=Text(plan.file.title, style="table.title"), caption=f"{len(states)} runs: {summary}")
@@ -53,7 +53,7 @@ def _progress(state: RunState) -> str:
 
 @contextmanager
 def live_table(
-    plan: Plan, folder: Path, quiet: bool, look: Callable[[], None] = lambda: None
+    plan: SweepPlan, folder: Path, quiet: bool, look: Callable[[], None] = lambda: None
 ) -> Iterator[Callable[[], None]]:
     """A function that draws the table anew; where there is no terminal, it draws nothing.  Looking at thousands of
     folders takes a while, and longer where `look` must bring them up to date: a tenth of the time may go into it, and a
@@ -84,7 +84,7 @@ def live_table(
         yield show
 
 
-def warning_if_long(plan: Plan, folder: Path, tell: Callable[[str], None]) -> Callable[[], None]:
+def warning_if_long(plan: SweepPlan, folder: Path, tell: Callable[[str], None]) -> Callable[[], None]:
     """Return a function that, called again and again, tells once if the sweep will take long by its pace so far."""
     started, before = time.monotonic(), _finished_share(read_states(plan, folder))
     looks = list(_LOOKS)
@@ -118,7 +118,7 @@ def _finished_share(states: Sequence[RunState]) -> float:
     return share
 
 
-def to_json(plan: Plan, folder: str, states: Sequence[RunState]) -> dict[str, Any]:
+def to_json(plan: SweepPlan, folder: str, states: Sequence[RunState]) -> dict[str, Any]:
     counts = count_states(states)
     return {
         "title": plan.file.title,

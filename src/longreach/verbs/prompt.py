@@ -1,13 +1,13 @@
-"""A prompt typed by a person, with room for an answer."""
+"""Prompts and samples that fit into memory, with room for an answer."""
 
-from longreach.cli.console import say
-from longreach.cli.progress import LONG, duration
-from longreach.errors import BadInput
+from longreach.errors import BadInput, argument
 from longreach.evaluation import memory_of_generation, seconds_of_generation
 from longreach.model import Model
 from longreach.runs import RunConfig
 from longreach.system.capacity import check_memory
 from longreach.tasks import Sample, Task
+from longreach.terminal.console import say
+from longreach.terminal.progress import LONG, duration
 
 _TOKEN_BYTES = 200
 """Memory per token of a sample: its draws, its word, its IDs and its masks."""
@@ -22,13 +22,15 @@ def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | N
     task = config.task
     if task.has_given:
         raise BadInput(
-            f"parts of an answer of {task.name} are drawn: a prompt is not enough, see `longreach inspect --length`"
+            f"parts of an answer of {task.name} are drawn: a prompt is not enough,"
+            f" see inspect with {argument('length')}"
         )
     tokens = task.parse(text)
     if max_tokens is not None:
         if max_tokens < 1:
-            raise BadInput(f"--max-tokens must be at least 1, got {max_tokens}")
-        check_memory(max_tokens * _TOKEN_BYTES, "cpu", f"--max-tokens {max_tokens}", "use a smaller one", _warn)
+            raise BadInput(f"{argument('max_tokens')} must be at least 1, got {max_tokens}")
+        asked = argument("max_tokens", max_tokens)
+        check_memory(max_tokens * _TOKEN_BYTES, "cpu", asked, "use a smaller one", _warn)
         return task.prompt(tokens, max_tokens)
     room = 1 if task.stop_token is None else 2 * len(tokens) + 16
     if config.ids.draws_test_ids:
@@ -44,7 +46,7 @@ def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | N
 def expect_generation(config: RunConfig, model: Model, sample: Sample, smaller: str) -> None:
     """Warn before a generation that takes long; raise BadInput if it does not fit into memory.
 
-    `smaller` names the flag that asks for less.
+    `smaller` names the argument that asks for less.
     """
     device = str(sample.tokens.device)
     check_memory(memory_of_generation(model, sample), device, f"{sample.tokens.shape[1]} tokens", smaller, _warn)
@@ -56,7 +58,7 @@ def expect_generation(config: RunConfig, model: Model, sample: Sample, smaller: 
 def check_sample(task: Task, length: int) -> None:
     """Raise BadInput if a sample of this length does not fit into memory."""
     needed = task.max_tokens(length) * _TOKEN_BYTES
-    check_memory(needed, "cpu", f"a sample of length {length}", "use a smaller --length", _warn)
+    check_memory(needed, "cpu", f"a sample of length {length}", f"use a smaller {argument('length')}", _warn)
 
 
 def _warn(line: str) -> None:

@@ -1,0 +1,1 @@
+"""Output on the terminal: consoles, progress bars and live tables."""

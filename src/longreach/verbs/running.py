@@ -1,0 +1,76 @@
+"""`run`: train and test one model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from longreach.config import build
+from longreach.errors import BadInput
+from longreach.evaluation import EvalConfig, Score
+from longreach.execution import ExecutionConfig
+from longreach.model import ModelConfig
+from longreach.positions.ids import IdPolicy
+from longreach.runs import RunConfig, RunFolder, choose_device, execute, gather_info
+from longreach.tasks import Task
+from longreach.training import TrainConfig, ask_for_repeatable_products
+from longreach.verbs.progress import bars
+
+
+def run(
+    config: RunConfig | None = None,
+    out: str | Path | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    resume: bool = False,
+    track: Sequence[str] = (),
+    *,
+    task: Task | str | Mapping[str, Any] | None = None,
+    ids: IdPolicy | str | Mapping[str, Any] | None = None,
+    model: ModelConfig | str | Mapping[str, Any] | None = None,
+    train: TrainConfig | Mapping[str, Any] | None = None,
+    evaluate: EvalConfig | Mapping[str, Any] | None = None,
+    execution: ExecutionConfig | Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> list[Score]:
+    """Train and test one model in a folder and return its scores.
+
+    `run(config, "runs/a")` and `run(task="copy", train={"lengths": (1, 6)}, out="runs/a")` are the two ways to call
+    it.  A section accepts what a recipe accepts: an object, a mapping of settings, or the name of a part.
+
+    Args:
+        config: The whole configuration, instead of its sections.
+        out: Folder of the run.
+        seed: Seed of the weights and of the training samples.
+        device: `auto`, `cpu`, `cuda` or `cuda:1`; replaces `execution.device`.
+        resume: Continue a run that was stopped.
+        track: Trackers besides TensorBoard: `wandb`, `trackio`.
+        task: What is learnt.
+        ids: Position IDs of the tokens.
+        model: The model.
+        train: Training settings.
+        evaluate: Settings of the test.
+        execution: Settings of the machine and the engine.
+        progress: Show progress bars on a terminal.
+
+    Raises:
+        BadInput: A setting does not exist or does not fit the others, or the folder holds something already.
+        RunFailed: Training or testing could not be finished.
+    """
+    sections = {"task": task, "ids": ids, "model": model, "train": train, "evaluate": evaluate, "execution": execution}
+    settings = {name: value for name, value in sections.items() if value is not None}
+    if out is None:
+        raise BadInput("out is missing: the folder of the run")
+    if config is None:
+        config = build(RunConfig, settings)
+    elif settings:
+        raise BadInput(f"config is the whole configuration: leave out {', '.join(settings)}, or give no config")
+    if device is not None:
+        config = replace(config, execution=replace(config.execution, device=device))
+    if config.execution.deterministic:
+        ask_for_repeatable_products(config.execution.device)  # before the device is looked at
+    chosen = choose_device(config.execution.device)
+    folder = RunFolder(Path(out))
+    with bars(progress)() as observer:
+        execute(config, folder, gather_info("script", "", "", seed, chosen), chosen, resume, observer, track)
+    return folder.scores()
