@@ -29,7 +29,7 @@ VERBS = ("run", "evaluate", "predict", "show", "report", "inspect", "diagnose", 
 TINY = {
     "task": "copy",
     "model": {"layers": 1, "width": 16, "heads": 2},
-    "train": {"lengths": (1, 6), "steps": 3, "batch_size": 4, "save_every": 3},
+    "train": {"lengths": (1, 6), "steps": 3, "batch_size": 4},
     "evaluate": {"lengths": [4, 8], "samples": 4, "free_samples": 2},
 }
 
@@ -170,11 +170,11 @@ def test_run_takes_what_a_recipe_takes(folder, tmp_path):
     config = lr.RunConfig(
         task=lr.Copy(),
         model=lr.TransformerConfig(layers=1, width=16, heads=2),
-        train=lr.TrainConfig(lengths=lr.Span(1, 6), steps=3, batch_size=4, save_every=3),
+        train=lr.TrainConfig(lengths=lr.Span(1, 6), steps=3, batch_size=4),
         evaluate=lr.EvalConfig(lengths=lr.Lengths((4, 8)), samples=4, free_samples=2),
     )
-    assert lr.RunFolder(folder).config() == config
     assert lr.run(config, tmp_path / "run", device="cpu") == lr.RunFolder(folder).scores()
+    assert lr.RunFolder(tmp_path / "run").config() == lr.RunFolder(folder).config()
 
 
 @pytest.mark.parametrize(
