@@ -29,9 +29,10 @@ from longreach.seeding import stream
 
 SMALL = {"layers": 2, "width": 32, "heads": 2}
 TASK = Copy()
+ENTRIES = len(TASK.vocabulary)
 
 
-def new(config, models=1, entries=len(TASK.vocabulary)):
+def new(config, models=1, entries=ENTRIES):
     members = [build_model(config, entries, seed) for seed in range(models)]
     model = members[0] if models == 1 else stack_models(members)
     generator = torch.Generator().manual_seed(0)
@@ -119,7 +120,7 @@ def test_in_half_precision_sums_are_exact_too():
 
 
 def test_it_is_done_where_tokens_are_many_and_alike():
-    model, entries = new(TransformerConfig(**SMALL)), len(TASK.vocabulary)
+    model, entries = new(TransformerConfig(**SMALL)), ENTRIES
     twin = twin_of(model)
     assert starts_by_token(twin, torch.zeros(2, entries, dtype=torch.long))
     assert not starts_by_token(twin, torch.zeros(1, 2 * entries - 1, dtype=torch.long))
