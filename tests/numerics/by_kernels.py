@@ -1,44 +1,45 @@
 """Small models whose layers are computed by kernels, on a CPU through Triton's interpreter."""
 
-from contextlib import contextmanager
-from unittest.mock import patch
-
 import torch
 
 from longreach.api import Copy, Sequential, build_model
-from longreach.engine import fused
-from longreach.engine.fused import run_fused
+from longreach.engine.layers import FastAttention, FastTransformer
+from longreach.engine.plan import choose
 from longreach.engine.stacking import stack_models
-from longreach.model import block, transformer
+from longreach.engine.twins import Swap, make_twin
+from longreach.execution import ExecutionConfig
 from longreach.model.block import SelfAttention
-from longreach.model.transformer import Transformer
 from longreach.seeding import stream
 
 
 def small_model(config, models):
-    """One, or a stack of them, with samples and their IDs."""
+    """Return a model, or a stack of models, with samples and their IDs.
+
+    The samples have enough tokens for a first layer by token.
+    """
     task = Copy()
-    numbers = torch.arange(3 * models)
+    numbers = torch.arange(4 * models)
     sample = task.sample(torch.full_like(numbers, 7), stream(0, "check", numbers), 7)
     members = [build_model(config, len(task.vocabulary), seed) for seed in range(models)]
     model = members[0] if models == 1 else stack_models(members)
     return model, sample, Sequential().evaluation_ids(task, sample)
 
 
-@contextmanager
-def by_kernels(kernel, by_token, dtype=torch.float32, fuses=True):
-    """The kernel is that of attention: for short sequences, the one that turns, or none.  By token: the first layer is
-    that of the vocabulary."""
-    in_this_precision = lambda *args: run_fused(*args[:-2], dtype, torch.float32)  # noqa: E731
-    with (
-        patch.object(Transformer, "_fuses", lambda *_: fuses),
-        patch.object(fused, "run_fused", in_this_precision),
-        patch.object(transformer, "pays", lambda *_: by_token),
-        patch.object(SelfAttention, "fits_one_kernel", lambda *_: kernel == "short"),
-        patch.object(block, "_may_launch", lambda *_: kernel == "turning"),
-    ):
-        yield
+def by_kernels(model, kernel="none", by_token=False, dtype=torch.float32):
+    """Return a twin with fused layers in this precision; None leaves them out.
 
+    `kernel` is that of attention: `short`, `rotary` or `none`.
+    """
+    own = {
+        "by_token": by_token,
+        "fused_in": dtype,
+        "reads_states": choose(model, ExecutionConfig(), "cpu").reads_states,
+    }
+    attention = {"short": kernel == "short", "rotary": kernel == "rotary"}
 
-def by_plain_layers():
-    return by_kernels("none", by_token=False, fuses=False)
+    def swap(module):
+        if module is model:
+            return Swap(FastTransformer, own)
+        return Swap(FastAttention, attention) if type(module) is SelfAttention else None
+
+    return make_twin(model, swap)

@@ -8,8 +8,9 @@ import torch
 from losses import token_losses
 
 from longreach.api import Copy, Sequential, TransformerConfig, build_model
+from longreach.engine.plan import choose
 from longreach.engine.stacking import stack_models
-from longreach.model import transformer
+from longreach.execution import ExecutionConfig
 from longreach.seeding import stream
 
 errors = {}
@@ -20,9 +21,10 @@ for models in (1, 2):
     config = TransformerConfig(layers=2, width=32, heads=2)
     members = [build_model(config, len(task.vocabulary), seed) for seed in range(models)]
     model = members[0] if models == 1 else stack_models(members)
+    plan = choose(model, ExecutionConfig(compile=True), "cpu")
+    assert plan.used == ("first_layer_by_token", "embedding_gradient", "compiled_layers")
     found = []
-    for one in (model, model.compiled()):
-        transformer.pays = lambda *_, by_token=one is not model: by_token
+    for one in (model, plan.training_model(model)):
         loss = token_losses(one, sample, ids).sum()
         found.append(torch.autograd.grad(loss, list(model.parameters())))
     apart = [(a - b).abs().max() / a.abs().max() for a, b in zip(*found, strict=True)]

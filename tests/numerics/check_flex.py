@@ -18,6 +18,7 @@ from catalogue import BIASES
 from longreach.api import FireConfig, ScaledSoftmaxConfig, TransformerConfig, build_model
 from longreach.attention import Attention
 from longreach.engine import flex
+from longreach.engine.plan import Plan
 
 DEVICE = sys.argv[1]
 TOKENS = flex.FROM + 10 if DEVICE == "cuda" else 150
@@ -64,32 +65,29 @@ def of_attention(encoding, ids, dtype):
         return [mixed, *torch.autograd.grad((mixed.float() * factors).sum(), [*leaves, *weights])]
 
     found = computed(lambda q, k, v: flex.attend(q, k, v, encoding.pair_bias(ids, ids)), dtype)
-    serves, flex.serves = flex.serves, lambda q: False
     bias = encoding.score_bias(ids, ids)
     wanted = computed(lambda q, k, v: Attention()(q, k, v, visible, None, bias), torch.float32)
-    flex.serves = serves
     return compare(found, wanted)
 
 
 def of_model(model, ids):
-    """Evaluation of a whole one, whose scores grow."""
+    """Evaluate a whole model, whose scores grow."""
     tokens, calls = torch.randint(0, 11, (2, TOKENS), generator=GENERATOR).to(DEVICE), []
-    attend, serves = flex.attend, flex.serves
-    flex.attend = lambda *args: calls.append(1) or attend(*args)
-    if DEVICE == "cpu":
-        flex.serves = lambda q: True
+    plan = Plan(device=DEVICE, precision="fp32", engine="auto", used=("flex_attention",), unused={})
+    attend, flex.attend = flex.attend, lambda *args: calls.append(1) or attend(*args)
     with torch.no_grad():
-        found = model(tokens, ids)
+        found = plan.test_model(model)(tokens, ids)
         assert len(calls) == 2, "every layer must use it"
-        flex.serves = lambda q: False
         wanted = model(tokens, ids)
-    flex.attend, flex.serves = attend, serves
+        assert len(calls) == 2
+    flex.attend = attend
     return compare([found], [wanted])
 
 
 def main():
     if DEVICE == "cpu":
         flex._kernel = lambda: flex_attention
+        flex.FROM = TOKENS
         torch.set_grad_enabled(False)
     errors = {}
     for config in BIASES:

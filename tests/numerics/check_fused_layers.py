@@ -5,11 +5,10 @@ import json
 import sys
 
 import torch
-from by_kernels import by_kernels, by_plain_layers, small_model
-from losses import token_losses
+from by_kernels import by_kernels, small_model
 
 from longreach.api import ScaledSoftmaxConfig, TransformerConfig
-from longreach.engine.fused import fits, gelu_products
+from longreach.engine.fused import gelu_products
 from longreach.engine.fused.gelu import gelu_and_slopes, gelu_backward
 from longreach.engine.fused.look_up import look_up
 from longreach.engine.fused.norm import add_and_norm
@@ -118,21 +117,19 @@ def turn_errors(tokens, size, heads):
 
 
 def model_errors(config, dtype, models=1, kernel="none", by_token=False):
-    """Of the loss and its gradients: fused layers beside plain ones in fp32."""
+    """Return errors of the loss and its gradients: fused layers beside plain ones in fp32."""
     model, sample, ids = small_model(config, models)
-    assert fits(model.blocks, model.norm)
     own = torch.Generator().manual_seed(0)
     for parameter in model.parameters():  # no bias and no norm as it begins
         parameter.data += 0.02 * torch.randn(parameter.shape, generator=own)
     results = []
-    for layers in (by_kernels(kernel, by_token, dtype), by_plain_layers()):
-        with layers:
-            if dtype == torch.float16:  # never with gradients
-                with torch.no_grad():
-                    results.append([model(sample.tokens[:, :-1], ids[:, :, :-1])])
-                continue
-            loss = token_losses(model, sample, ids).sum()
-            results.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
+    for one in (by_kernels(model, kernel, by_token, dtype), model):
+        if dtype == torch.float16:  # never with gradients
+            with torch.no_grad():
+                results.append([one(sample.tokens[:, :-1], ids[:, :, :-1])])
+            continue
+        loss = token_losses(one, sample, ids).sum()
+        results.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
     return apart(*results)
 
 
@@ -156,7 +153,7 @@ for name, others in {
     model = TransformerConfig(**small | others)
     exact[name], rough[name] = model_errors(model, torch.float32), model_errors(model, torch.bfloat16)
     rough[f"{name}, fp16"] = model_errors(model, torch.float16)
-for kernel in ("none", "short", "turning"):
+for kernel in ("none", "short", "rotary"):
     plain = TransformerConfig(**small)
     exact[f"{kernel} kernel"] = model_errors(plain, torch.float32, kernel=kernel)
     exact[f"{kernel} kernel, stack"] = model_errors(plain, torch.float32, models=2, kernel=kernel)

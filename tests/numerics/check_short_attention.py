@@ -5,15 +5,13 @@ import json
 import sys
 
 import torch
+from by_kernels import by_kernels, small_model
 from losses import token_losses
 
-from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, TransformerConfig, build_model
+from longreach.api import ScaledSoftmaxConfig, TransformerConfig
 from longreach.attention import Attention
 from longreach.engine.short_attention import short_attention
-from longreach.engine.stacking import stack_models
-from longreach.model.block import SelfAttention
 from longreach.positions.encodings import rotate
-from longreach.seeding import stream
 
 
 def reference(qkv, cos, sin, growth, heads):
@@ -48,20 +46,13 @@ def kernel_errors(tokens, size, heads, turns, grows, precision=torch.float32):
 
 
 def model_errors(models):
-    """Of the loss and its gradients, of a whole model or a stack, with the kernel and without."""
-    task = Copy()
-    numbers = torch.arange(4 * models)
-    sample = task.sample(torch.full_like(numbers, 7), stream(0, "check", numbers), 7)
-    ids = Sequential().evaluation_ids(task, sample)
+    """Return errors of the loss and its gradients, of a whole model or a stack: the kernel beside the plain path."""
     config = TransformerConfig(layers=2, width=64, heads=2, attention=ScaledSoftmaxConfig(scaled_heads=0.5))
-    members = [build_model(config, len(task.vocabulary), seed) for seed in range(models)]
-    model = members[0] if models == 1 else stack_models(members)
-    fits, results = SelfAttention.fits_one_kernel, []
-    for whether in (True, False):
-        SelfAttention.fits_one_kernel = lambda *_, whether=whether: whether
-        loss = token_losses(model, sample, ids).sum()
+    model, sample, ids = small_model(config, models)
+    results = []
+    for one in (by_kernels(model, "short", dtype=None), model):
+        loss = token_losses(one, sample, ids).sum()
         results.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
-    SelfAttention.fits_one_kernel = fits
     return [float((a - b).abs().max() / b.abs().max().clamp(min=1e-6)) for a, b in zip(*results, strict=True)]
 
 

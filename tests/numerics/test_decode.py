@@ -25,8 +25,7 @@ from longreach.api import (
     VariableAssignment,
     build_model,
 )
-from longreach.decoding import Generated, answers, generate
-from longreach.decoding.generate import _Writing
+from longreach.decoding import Generated, Writing, answers, generate, write_answers
 from longreach.errors import BadInput
 from longreach.evaluation import judge, run_free
 from longreach.execution import ExecutionConfig
@@ -85,10 +84,10 @@ def test_a_cache_of_fixed_shape_changes_nothing(encoding, attention):
     sample = draw(task, [6, 10, 8])
     prompt = sample.prompt_only()
     ids = policy.evaluation_ids(task, prompt)
-    writing = _Writing(model, task.stop_token, prompt, ids, None, SamplingConfig(), None, use_cache=True)
+    writing = Writing(model, task.stop_token, prompt, ids, None, SamplingConfig(), None, use_cache=True)
     writing.cache.fix()
     with torch.no_grad():
-        writing.run()
+        write_answers(writing)
     assert torch.equal(writing.tokens, generate(model, task, policy, sample).tokens)
 
 

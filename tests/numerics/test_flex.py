@@ -1,14 +1,12 @@
 """Biases of single pairs, and attention that adds them inside a kernel, against the plain path."""
 
-import json
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from catalogue import BIASES, label
-from on_gpu import OnGpu
+from on_gpu import run_apart
 from torch.nn.attention.flex_attention import create_block_mask
 
 from longreach.api import (
@@ -25,7 +23,10 @@ from longreach.api import (
 )
 from longreach.attention import base
 from longreach.engine import flex
+from longreach.engine import plan as plans
+from longreach.engine.plan import Plan, choose
 from longreach.engine.stacking import stack_models
+from longreach.execution import ExecutionConfig
 
 every_bias = pytest.mark.parametrize("config", BIASES, ids=label)
 
@@ -84,31 +85,11 @@ def test_their_gradients_are_the_gradients(config, levels):
         torch.testing.assert_close(one, other)
 
 
-def _errors(device):
-    # torch reads the source of what it compiles, and shape checks would stand in its way
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("check_flex.py")), device], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
-
-
 def test_attention_with_biases_of_pairs_is_attention():
-    errors = _errors("cpu")
+    errors = run_apart(Path(__file__).with_name("check_flex.py"), "cpu")
     assert len(errors) == 3 * len(BIASES)
     for case, found in errors.items():
         assert max(found) < (0.01 if "bfloat16" in case else 1e-5), case
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_the_kernel_on_a_gpu():
-    errors = _errors("cuda")
-    assert len(errors) == 3 * len(BIASES)
-    for case, found in errors.items():
-        # values, gradients of queries, keys and values, and of weights, which are sums of what nearly cancels
-        bounds = (0.01, 0.02, 0.15) if "bfloat16" in case else (1e-5, 1e-4, 1e-3)  # tf32 would be off by more
-        for errors_of, most in zip((found[:1], found[1:4], found[4:]), bounds, strict=True):
-            assert all(error < most for error in errors_of), case
 
 
 @pytest.mark.parametrize("tokens", [1, 127, 128, 129, 500])
@@ -143,20 +124,26 @@ def test_causal_blocks_are_what_torch_finds(tokens):
 )
 def test_where_it_is_used(monkeypatch, settings, training, used):
     calls = []
-    monkeypatch.setattr(flex, "serves", lambda q: True)
+    monkeypatch.setattr(flex, "FROM", 5)
     monkeypatch.setattr(flex, "attend", lambda q, k, v, bias: calls.append(q.shape) or v)
     model = build_model(TransformerConfig(layers=1, width=64, heads=4, **settings), 7, 0)
+    plan = choose(model, ExecutionConfig(), "cuda")
+    twin = replace(plan, used=tuple(name for name in plan.used if name == "flex_attention")).test_model(model)
     tokens, ids = torch.zeros(1, 5, dtype=torch.long), torch.arange(5)[None, None]
     with torch.set_grad_enabled(training):
-        model(tokens, ids)
+        twin(tokens, ids)
+        twin(tokens[:, :4], ids[:, :, :4])  # too short
     assert calls == ([(1, 4, 5, 16)] if used else [])
 
 
+FLEX = Plan(device="cpu", precision="fp32", engine="auto", used=("flex_attention",), unused={})
+
+
 def test_masks_and_caches_are_left_to_the_plain_path(monkeypatch):
-    monkeypatch.setattr(flex, "serves", lambda q: True)
     calls = []
+    monkeypatch.setattr(flex, "FROM", 1)
     monkeypatch.setattr(flex, "attend", lambda q, k, v, bias: calls.append(q.shape) or v)
-    model = _model(AlibiConfig()).eval()
+    model = FLEX.test_model(_model(AlibiConfig()).eval())
     tokens, ids = torch.zeros(1, 5, dtype=torch.long), torch.arange(5)[None, None]
     model(tokens, ids, keep=torch.ones(1, 5, 5, dtype=torch.bool))
     cache = model.new_cache(1, slots=9)
@@ -184,37 +171,54 @@ def test_stacked_tables_go_by_parts():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "size", "dtype", "serves"),
+    ("size", "dtype", "reason"),
     [
-        (flex.FROM, 32, torch.float32, True),
-        (flex.FROM, 128, torch.bfloat16, True),
-        (flex.FROM, 64, torch.float16, True),
-        (flex.FROM - 1, 32, torch.float32, False),
-        (flex.FROM, 24, torch.float32, False),
-        (flex.FROM, 8, torch.float32, False),
-        (flex.FROM, 32, torch.float64, False),
+        (32, torch.float32, ""),
+        (128, torch.bfloat16, ""),
+        (64, torch.float16, ""),
+        (24, torch.float32, "heads have 24 dimensions"),
+        (8, torch.float32, "heads have 8 dimensions"),
+        (32, torch.float64, "weights are in float64"),
     ],
 )
-def test_which_queries_it_serves(monkeypatch, tokens, size, dtype, serves):
-    monkeypatch.setattr(flex, "HAS_TRITON", True)
-    queries = torch.empty(1, 1, tokens, size, dtype=dtype)
-    assert not flex.serves(queries)
-    assert flex.serves(queries.as_subclass(OnGpu)) is serves
-    monkeypatch.setattr(flex, "HAS_TRITON", False)
-    assert not flex.serves(queries.as_subclass(OnGpu))
+def test_which_queries_it_is_planned_for(monkeypatch, size, dtype, reason):
+    monkeypatch.setattr(plans, "HAS_TRITON", True)
+    config = TransformerConfig(layers=1, width=2 * size, heads=2, encoding=AlibiConfig())
+    model = build_model(config, 7, 0).to(dtype)
+    assert choose(model, ExecutionConfig(), "cpu").unused["flex_attention"] == "needs a GPU"
+    assert choose(model, ExecutionConfig(), "cuda").unused.get("flex_attention", "") == reason
+    monkeypatch.setattr(plans, "HAS_TRITON", False)
+    assert choose(model, ExecutionConfig(), "cuda").unused["flex_attention"] == "Triton is not installed"
 
 
-def test_parts_grow_with_the_memory_of_a_gpu(monkeypatch):
+def test_chunks_grow_with_the_memory_of_a_gpu(monkeypatch):
     class Properties:
         total_memory = 0
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
-    gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    sizes = []
+    model = _model(AlibiConfig())
+    plan = Plan(device="cuda", precision="fp32", engine="auto", used=("large_chunks",), unused={})
+    rooms = []
     for Properties.total_memory in (8 << 30, 40 << 30, 80 << 30, 140 << 30):
-        assert base._most_scores(1, gpu) == base._SCORES  # without a bias a part is as large as elsewhere
-        sizes.append(base._most_scores(8, gpu))
-    assert sizes[0] == base._most_scores(8, cpu) == base._SCORES // 8
-    assert sizes == sorted(set(sizes))
-    assert sizes[-1] <= base._SCORES
-    assert sizes[-1] * 8 * 4 <= (140 << 30) // base._SHARE
+        rooms += {block.attention.mix.room for block in plan.test_model(model).blocks}
+        assert rooms[-1] * 4 <= Properties.total_memory // 16
+    assert rooms == sorted(set(rooms))
+    assert len(rooms) == 4
+    assert {block.attention.mix.room for block in model.blocks} == {None}
+
+
+@pytest.mark.parametrize(
+    ("copies", "room", "parts"),
+    [(1, None, 3), (1, 10**9, 3), (4, None, 10), (4, 4 * 5 * 80, 4), (4, 10**9, 3)],
+)
+def test_a_chunk_has_room_for_the_copies_of_its_bias(monkeypatch, copies, room, parts):
+    """A query has 80 scores.  The limit on scores holds whatever the room."""
+    made = []
+    monkeypatch.setattr(base, "_SCORES", 8 * 80)  # of 8 queries
+    monkeypatch.setattr(base, "recomputed", lambda mix, part: made.append(part) or mix(part))
+    encoding, ids = _model(AlibiConfig()).encoding, _ids(1, tokens=20, batch=1)
+    q = torch.zeros(1, 4, 20, 16)
+    attention, bias = base.Attention(), encoding.score_bias(ids, ids)
+    attention.room, bias.copies = room, copies
+    attention(q, q, q, torch.arange(1, 21)[None], None, bias)
+    assert len(made) == parts

@@ -18,7 +18,9 @@ from longreach.api import (
 from longreach.attention import Attention
 from longreach.attention.asentmax import AsEntmax
 from longreach.attention.scaled_softmax import ScaledSoftmax
+from longreach.engine.plan import choose
 from longreach.errors import BadInput
+from longreach.execution import ExecutionConfig
 
 VOCAB, SIZE = 9, 12
 COUNTED = {SlidingWindowConfig}
@@ -135,8 +137,9 @@ def test_each_row_has_its_own_mask_also_at_some_places_and_where_states_are_comp
         torch.testing.assert_close(model(tokens[one], ids[one], keep=keep[one]), whole[one])
     at = torch.tensor([[3, 7], [0, 11]])
     torch.testing.assert_close(model(tokens, ids, at=at, keep=keep), whole[torch.arange(2)[:, None], at])
-    model.recompute = True
-    torch.testing.assert_close(model(tokens, ids, keep=keep), whole)
+    recomputing = choose(model, ExecutionConfig(recompute=True), "cpu").training_model(model)
+    assert recomputing.recompute
+    torch.testing.assert_close(recomputing(tokens, ids, keep=keep), whole)
 
 
 def test_what_cannot_hide_keys_refuses_to():

@@ -51,8 +51,9 @@ def test_injection_adds_the_embedded_input_before_every_round_but_the_first():
     once = build_model(TransformerConfig(layers=1, width=32, heads=2), 9, 0).eval()
     once.load_state_dict(model.state_dict())
     embedded = model.embed(TOKENS)
-    first = once.mix(embedded, IDS, None, None)
-    expected = model.norm(once.mix(first + embedded, IDS, None, None))
+    inputs = once.layer_inputs(IDS, None, None, None)
+    first = once.run_layers(embedded, inputs, None)
+    expected = model.norm(once.run_layers(first + embedded, inputs, None))
     torch.testing.assert_close(model(TOKENS, IDS), expected)
     with pytest.raises(ValueError, match="inject needs loops"):
         TransformerConfig(inject=True)

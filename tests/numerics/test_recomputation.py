@@ -8,8 +8,9 @@ from losses import token_losses
 
 from longreach.api import AlibiConfig, Copy, Sequential, TransformerConfig, build_model
 from longreach.attention import base
+from longreach.engine.plan import choose
 from longreach.engine.stacking import stack_models
-from longreach.objectives import base as objectives
+from longreach.execution import ExecutionConfig
 
 TASK = Copy()
 SAMPLE = draw(TASK, [7, 3, 6, 7])
@@ -37,6 +38,12 @@ def _kept(model):
     return sum(found)
 
 
+def _recomputing(model):
+    plan = choose(model, ExecutionConfig(recompute=True), "cpu")
+    assert plan.used == ("recomputed_layers",)
+    return plan.training_model(model)
+
+
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=label)
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=label)
 def test_attention_in_parts_is_attention(monkeypatch, attention, encoding):
@@ -50,19 +57,16 @@ def test_attention_in_parts_is_attention(monkeypatch, attention, encoding):
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=label)
 def test_recomputed_layers_are_layers(encoding):
     model = _model(encoding=encoding)
-    plain, much = _loss_and_gradients(model), _kept(model)
-    model.recompute = True
-    assert _kept(model) < much
-    for found, wanted in zip(_loss_and_gradients(model), plain, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)
+    twin = _recomputing(model)
+    assert _kept(twin) < _kept(model)
+    for found, wanted in zip(_loss_and_gradients(twin), _loss_and_gradients(model), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-11)
 
 
 def test_recomputed_layers_of_a_stack():
     stack = stack_models([_model(), _model()])
-    plain = _loss_and_gradients(stack)
-    stack.recompute = True
-    for found, wanted in zip(_loss_and_gradients(stack), plain, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)
+    for found, wanted in zip(_loss_and_gradients(_recomputing(stack)), _loss_and_gradients(stack), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-11)
 
 
 def test_a_bias_in_parts_keeps_no_square(monkeypatch):

@@ -4,11 +4,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from on_gpu import OnGpu, run_apart
+from on_gpu import run_apart
 
-from longreach.api import ScaledSoftmaxConfig, SlidingWindowConfig, TransformerConfig, build_model
+from longreach.api import AlibiConfig, ScaledSoftmaxConfig, SlidingWindowConfig, TransformerConfig, build_model
+from longreach.engine.plan import Plan, choose
+from longreach.execution import ExecutionConfig
 
 pytest.importorskip("triton")
+
+
+def new(**config):
+    return build_model(TransformerConfig(**{"layers": 1, "width": 64, "heads": 2} | config), 5, 0)
 
 
 def test_the_kernel_computes_what_the_plain_path_does():
@@ -19,33 +25,56 @@ def test_the_kernel_computes_what_the_plain_path_does():
 
 
 @pytest.mark.parametrize(
-    ("config", "tokens", "dtype", "fits"),
+    ("config", "reason"),
     [
-        ({}, 128, torch.bfloat16, True),
-        ({}, 129, torch.bfloat16, False),
-        ({}, 128, torch.float16, True),
-        ({}, 64, torch.float32, True),
-        ({}, 65, torch.float32, False),
-        ({"heads": 4}, 20, torch.bfloat16, False),  # heads of 16 dimensions
-        ({"attention": ScaledSoftmaxConfig()}, 20, torch.bfloat16, True),
-        ({"attention": SlidingWindowConfig()}, 20, torch.bfloat16, False),
-        ({"norm_queries_and_keys": True}, 20, torch.bfloat16, False),
-        ({"id_heads": 1}, 20, torch.bfloat16, False),
-        ({"norm": "rms", "gated": True, "biases": False}, 20, torch.bfloat16, True),
-        ({"kv_heads": 1}, 20, torch.bfloat16, False),  # another layout
+        ({}, ""),
+        ({"heads": 4}, "heads have 16 dimensions, not 32, 64 or 128"),
+        ({"attention": ScaledSoftmaxConfig()}, ""),
+        ({"attention": SlidingWindowConfig()}, "SlidingWindow is not a softmax over all keys before"),
+        ({"norm_queries_and_keys": True}, "queries and keys are normalised"),
+        ({"id_heads": 1}, "id_heads replace queries and keys"),
+        ({"norm": "rms", "gated": True, "biases": False}, ""),
+        ({"kv_heads": 1}, "heads share keys and values"),  # another layout
+        ({"encoding": AlibiConfig()}, "scores have a bias"),
     ],
 )
-def test_it_is_used_where_it_computes_the_same(config, tokens, dtype, fits):
-    model = build_model(TransformerConfig(**{"layers": 1, "width": 64, "heads": 2} | config), 5, 0)
-    ids = torch.arange(tokens)[None, None]
-    projected = torch.zeros(1, tokens, model.blocks[0].attention.qkv.out_features, dtype=dtype).as_subclass(OnGpu)
-    assert model.blocks[0].attention.fits_one_kernel(projected, model.encoding.rotation(ids, ids[:, :, :1])) is fits
+def test_it_is_used_where_it_computes_the_same(config, reason):
+    assert choose(new(**config), ExecutionConfig(), "cuda").unused.get("short_attention", "") == reason
+    assert choose(new(**config), ExecutionConfig(), "cpu").unused["short_attention"] == "needs a GPU"
 
 
-def test_it_is_left_out_where_someone_watches():
-    model = build_model(TransformerConfig(layers=1, width=64, heads=2), 5, 0)
-    layer, projected = model.blocks[0].attention, torch.zeros(1, 5, 3 * 64).as_subclass(OnGpu)
-    assert layer.fits_one_kernel(projected, None)
-    with layer.mix.register_forward_hook(lambda *_: None):
-        assert not layer.fits_one_kernel(projected, None)
-    assert not layer.fits_one_kernel(torch.zeros(1, 5, 3 * 64), None)
+def test_it_is_left_out_where_hooks_are_registered():
+    model = new()
+    with model.blocks[0].attention.mix.register_forward_hook(lambda *_: None):
+        assert "a hook is registered" in choose(model, ExecutionConfig(), "cuda").unused["short_attention"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "dtype", "used"),
+    [
+        (128, torch.bfloat16, True),
+        (129, torch.bfloat16, False),
+        (128, torch.float16, True),
+        (64, torch.float32, True),
+        (65, torch.float32, False),
+    ],
+)
+def test_long_sequences_masks_and_caches_are_left_to_the_plain_path(tokens, dtype, used, monkeypatch):
+    from longreach.engine import short_attention
+
+    calls = []
+
+    def kernel(qkv, *others):
+        calls.append(qkv.shape[1])
+        return qkv[..., : qkv.shape[2] // 3].contiguous()
+
+    monkeypatch.setattr(short_attention, "short_attention", kernel)
+    model = new().to(dtype)
+    plan = Plan(device="cpu", precision="fp32", engine="auto", used=("short_attention",), unused={})
+    twin = plan.test_model(model)
+    read, ids = torch.zeros(1, tokens, dtype=torch.long), torch.arange(tokens)[None, None]
+    twin(read, ids)
+    assert calls == ([tokens] if used else [])
+    twin(read, ids, keep=torch.ones(1, tokens, tokens, dtype=torch.bool))
+    twin(read, ids, model.new_cache(1, tokens))
+    assert len(calls) == used

@@ -10,8 +10,10 @@ from helpers import TINY, draw
 from learned import JOBS, PREDICTED, half_trained, repeating
 
 from longreach.api import PointerConfig, Sequential, Tape, VariableAssignment, build_model
-from longreach.engine.two_passes import CLEAR
-from longreach.evaluation import judge_in_one_pass, judge_in_two_passes
+from longreach.engine.two_passes import CLEAR, Models, judge_open_rows, try_in_half
+from longreach.evaluation import judge_in_one_pass
+from longreach.evaluation.exact_match import Asked
+from longreach.model import RESERVED
 
 HALVES = [torch.float16, torch.bfloat16]
 CHECKED = 3
@@ -19,13 +21,19 @@ CHECKED = 3
 COUNTED = ("exact", "right_tokens", "answer_tokens", "right_ids", "predicted_ids", "exact_with_ids")
 
 
-def _assert_same(found, plain, moved=CLEAR / 4):
+def judge_twice(model, sample, ids, reserved=RESERVED, half=torch.float16):
+    """Return the result of both passes, and the rows that half precision has settled."""
+    batch = JudgedBatch(sample, ids, Asked.of(model, sample))
+    tried = try_in_half(Models(model, model), batch, reserved, half)
+    return judge_open_rows(model, batch, tried, reserved), tried.settled
+
+
+def _assert_same(found, settled, plain, moved=CLEAR / 4):
     for name in COUNTED:
         assert torch.equal(getattr(found, name), getattr(plain, name)), name
-    again = ~found.quick
-    torch.testing.assert_close(found.margin[again], plain.margin[again], rtol=1e-4, atol=1e-5)
-    assert (found.exact_with_ids & (found.margin > CLEAR))[found.quick].all()
-    torch.testing.assert_close(found.margin[found.quick], plain.margin[found.quick], rtol=0, atol=moved)
+    torch.testing.assert_close(found.margin[~settled], plain.margin[~settled], rtol=1e-4, atol=1e-5)
+    assert (found.exact_with_ids & (found.margin > CLEAR))[settled].all()
+    torch.testing.assert_close(found.margin[settled], plain.margin[settled], rtol=0, atol=moved)
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -35,12 +43,12 @@ def test_two_passes_decide_as_fp32_does(job, half, shift):
     model, task, policy, sample = half_trained(job)
     ids = policy.evaluation_ids(task, sample) + shift
     plain = judge_in_one_pass(model, sample, ids, shift)
-    found = judge_in_two_passes(model, sample, ids, shift, half)
-    _assert_same(found, plain, moved=CLEAR / 4 if half == torch.float16 else CLEAR)
+    found, settled = judge_twice(model, sample, ids, shift, half)
+    _assert_same(found, settled, plain, moved=CLEAR / 4 if half == torch.float16 else CLEAR)
     assert 0.05 < plain.exact_with_ids.double().mean() < 0.95  # always or never right would prove nothing
-    assert found.quick.double().mean() < 0.95
+    assert settled.double().mean() < 0.95
     if half == torch.float16:  # of bf16, with fewer bits, it may be that nothing is believed
-        assert found.quick.double().mean() >= 0.05
+        assert settled.double().mean() >= 0.05
 
 
 @pytest.mark.parametrize("half", HALVES, ids=str)
@@ -57,9 +65,9 @@ def test_what_an_untrained_model_says_is_decided_by_fp32(task, policy, head, hal
     model = build_model(config, len(task.vocabulary), 1, policy.level_sizes(task), policy.max_id).eval()
     sample = draw(task, [4, 9, 6, 12, 5])
     ids = policy.evaluation_ids(task, sample)
-    found = judge_in_two_passes(model, sample, ids, half=half)
-    _assert_same(found, judge_in_one_pass(model, sample, ids))
-    assert not found.quick.any()
+    found, settled = judge_twice(model, sample, ids, half=half)
+    _assert_same(found, settled, judge_in_one_pass(model, sample, ids))
+    assert not settled.any()
 
 
 @pytest.fixture(name="repeating")
@@ -69,11 +77,11 @@ def _repeating():
 
 def test_a_model_that_is_sure_is_judged_in_half_precision_but_for_the_closest_rows(repeating):
     model, sample, ids = repeating
-    found, plain = judge_in_two_passes(model, sample, ids), judge_in_one_pass(model, sample, ids)
-    _assert_same(found, plain)
+    (found, settled), plain = judge_twice(model, sample, ids), judge_in_one_pass(model, sample, ids)
+    _assert_same(found, settled, plain)
     assert found.exact.all()
-    assert found.quick.sum() == len(ids) - CHECKED
-    assert not found.quick[plain.margin.argmin()]
+    assert settled.sum() == len(ids) - CHECKED
+    assert not settled[plain.margin.argmin()]
 
 
 def test_near_ties_are_left_to_fp32(repeating):
@@ -85,14 +93,14 @@ def test_near_ties_are_left_to_fp32(repeating):
     with torch.no_grad():  # two letters that only the last bits tell apart
         model.head.weight[twins[0]] = kept[twins[1]] * (1 + 1e-6)
         try:
-            found, plain = judge_in_two_passes(model, sample, ids), judge_in_one_pass(model, sample, ids)
+            (found, settled), plain = judge_twice(model, sample, ids), judge_in_one_pass(model, sample, ids)
         finally:
             model.head.weight.copy_(kept)
-    _assert_same(found, plain)
+    _assert_same(found, settled, plain)
     tied = torch.isin(letters, torch.tensor(twins))
     assert (plain.margin[tied] < 1e-4).all()
-    assert not found.quick[tied].any()
-    assert found.quick.sum() == (~tied).sum() - CHECKED
+    assert not settled[tied].any()
+    assert settled.sum() == (~tied).sum() - CHECKED
 
 
 @contextmanager
@@ -135,12 +143,12 @@ def _infinite(scores):
 def test_what_half_precision_spoils_is_judged_again(repeating, change, kept):
     model, sample, ids = repeating
     with _spoil(model.head, change):
-        found = judge_in_two_passes(model, sample, ids)
+        found, settled = judge_twice(model, sample, ids)
         with torch.autocast("cpu", torch.float16):
             spoilt = judge_in_one_pass(model, sample, ids)
-    _assert_same(found, judge_in_one_pass(model, sample, ids))
+    _assert_same(found, settled, judge_in_one_pass(model, sample, ids))
     assert found.exact.all()
-    assert found.quick.sum() == kept
+    assert settled.sum() == kept
     assert not (spoilt.exact & spoilt.margin.isfinite()).all()  # had it been believed, the result were another
 
 
@@ -149,10 +157,10 @@ def test_ids_that_half_precision_spoils_are_judged_again():
     ids = policy.evaluation_ids(task, sample)
     wrong = lambda choices: [replace(choice, ids=choice.ids + 1) for choice in choices]  # noqa: E731
     with _spoil(model.position_head, wrong):
-        found = judge_in_two_passes(model, sample, ids)
+        found, settled = judge_twice(model, sample, ids)
     plain = judge_in_one_pass(model, sample, ids)
-    _assert_same(found, plain)
-    assert not found.quick.any()
+    _assert_same(found, settled, plain)
+    assert not settled.any()
     assert (plain.exact_with_ids & (plain.margin > CLEAR)).any()  # else it would not have been settled anyway
 
 
@@ -167,10 +175,10 @@ def test_a_first_pass_that_fp32_does_not_bear_out_is_not_believed(repeating, str
     truth = sample.tokens[:, 10:, None]
     favour = lambda scores: scores.scatter_add(-1, truth, scores.new_full(truth.shape, strength))  # noqa: E731
     with _spoil(model.head, favour):
-        found = judge_in_two_passes(model, sample, ids)
+        found, settled = judge_twice(model, sample, ids)
         with torch.autocast("cpu", torch.float16):
             assert judge_in_one_pass(model, sample, ids).exact.all()
     plain = judge_in_one_pass(model, sample, ids)
-    _assert_same(found, plain)
-    assert not found.quick.any()
+    _assert_same(found, settled, plain)
+    assert not settled.any()
     assert plain.exact.any() == (strength < 1)

@@ -31,7 +31,7 @@ from longreach.cli.main import main
 from longreach.config import build, to_plain
 from longreach.errors import BadInput
 from longreach.execution import ExecutionConfig
-from longreach.objectives import Batch, base, resolve_objectives, terms, token_targets, upgrade_objective
+from longreach.objectives import base, resolve_objectives, terms, token_targets, upgrade_objective
 from longreach.runs import Observer, RunFolder, check
 from longreach.training import list_checkpoints
 
@@ -75,7 +75,7 @@ def _with(*objectives, **changes):
 def _batch():
     sample = draw(TASK, [3, 6, 5])
     draws = stream(0, "ids", torch.arange(3))
-    return Batch(sample, Sequential().training_ids(TASK, sample, draws), draws, TASK)
+    return JudgedBatch(sample, Sequential().training_ids(TASK, sample, draws), draws, TASK)
 
 
 def test_every_model_has_the_token_loss_and_the_losses_of_its_heads():

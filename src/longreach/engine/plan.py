@@ -58,6 +58,13 @@ PARTS = {
 }
 """All parts that a plan may use, by the names that `execution.without` knows."""
 
+_NEEDS = (
+    ("optimizer_kernels", "recorded_steps"),
+    ("second_stream", "recorded_steps"),
+    ("second_stream", "fused_layers"),
+    ("recorded_tests", "half_precision_tests"),
+)
+"""Parts, each with another that it works within."""
 _SHARE = 16
 """One part in so many of a GPU's memory is for computing a bias."""
 
@@ -81,6 +88,9 @@ def choose(
         reasons[name] = reason or _not_parallel(name, parallel)
     for name in execution.without:
         reasons[name] = reasons[name] or "execution.without names it"
+    for name, needed in _NEEDS:
+        if reasons[needed]:
+            reasons[name] = reasons[name] or f"{needed} is not used"
     return Plan(
         device=str(facts.device),
         precision=precision,
@@ -432,7 +442,8 @@ class _Facts:
         return self.not_recorded_steps() or self._no_kernels()
 
     def not_second_stream(self) -> str:
-        return self.not_recorded_steps() or self.not_fused_layers()
+        in_fp32 = "" if self.precision == "bf16" else "training in fp32 fuses no layers"
+        return self.not_recorded_steps() or self.not_fused_layers() or in_fp32
 
     def not_half_precision_tests(self) -> str:
         if not self.cuda:

@@ -143,10 +143,10 @@ def stacked_class(part: type[nn.Module]) -> type[nn.Module] | None:
 
 
 def check_stackable(model: Model) -> None:
-    """Raise BadInput for a model with weights that have no stacked version."""
+    """Raise BadInput for a model with weights that have no stacked version, or a part that says `stacks = False`."""
     for module in model.modules():
         has_weights = any(True for _ in module.parameters(recurse=False))
-        if has_weights and stacked_class(type(module)) is None:
+        if not getattr(module, "stacks", True) or (has_weights and stacked_class(type(module)) is None):
             raise BadInput(f"{type(module).__name__} cannot be stacked: its seeds must be trained one after the other")
 
 
