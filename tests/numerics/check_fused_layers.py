@@ -6,6 +6,7 @@ import sys
 
 import torch
 from by_kernels import by_kernels, small_model
+from losses import token_losses
 
 from longreach.api import ScaledSoftmaxConfig, TransformerConfig
 from longreach.engine.fused import gelu_products

@@ -9,7 +9,7 @@ import pytest
 import torch
 from entmax import entmax15
 
-from longreach.api import AlibiConfig, AsEntmaxConfig, EntmaxConfig, TransformerConfig, build_model
+from longreach.api import AlibiConfig, AsEntmaxConfig, EntmaxConfig, SoftmaxConfig, TransformerConfig, build_model
 from longreach.engine import adasplash
 from longreach.engine.plan import Plan, choose
 from longreach.execution import ExecutionConfig

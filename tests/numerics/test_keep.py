@@ -17,7 +17,7 @@ from longreach.api import (
 )
 from longreach.attention import Attention
 from longreach.attention.asentmax import AsEntmax
-from longreach.attention.scaled_softmax import ScaledSoftmax
+from longreach.attention.base import ScaledSoftmax
 from longreach.engine.plan import choose
 from longreach.errors import BadInput
 from longreach.execution import ExecutionConfig

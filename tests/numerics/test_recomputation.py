@@ -87,7 +87,7 @@ def test_scores_of_tokens_in_parts(monkeypatch):
     for model in (_model(), _model(copy_head=True)):
         whole = _loss_and_gradients(model)
         with monkeypatch.context() as less:
-            less.setattr(objectives, "_LOGITS", len(TASK.vocabulary) * 4 * 2)
+            less.setattr("longreach.objectives.base._LOGITS", len(TASK.vocabulary) * 4 * 2)
             parts = _loss_and_gradients(model)
         for found, wanted in zip(parts, whole, strict=True):
             torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)

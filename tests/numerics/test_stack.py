@@ -36,7 +36,7 @@ from longreach.errors import BadInput
 from longreach.execution import ExecutionConfig
 from longreach.positions.ids import Sequential
 from longreach.training import Hooks, Step, build_optimizer, train
-from longreach.training.optimizer import clip_gradients
+from longreach.training.step import clip_gradients
 
 SEEDS = (3, 1, 4)
 PARITY = ParityScratchpad()

@@ -10,7 +10,7 @@ from helpers import TINY, draw
 from learned import JOBS, PREDICTED, half_trained, repeating
 
 from longreach.api import PointerConfig, Sequential, Tape, VariableAssignment, build_model
-from longreach.engine.two_passes import CLEAR, Models, judge_open_rows, try_in_half
+from longreach.engine.two_passes import CLEAR, JudgedBatch, Models, judge_open_rows, try_in_half
 from longreach.evaluation import judge_in_one_pass
 from longreach.evaluation.exact_match import Asked
 from longreach.model import RESERVED

@@ -13,7 +13,7 @@ from longreach.execution import ExecutionConfig
 from longreach.runs import load_recipe
 from longreach.runs.parts import new_model, training_data
 from longreach.training import build_optimizer
-from longreach.training.step import Stepper
+from longreach.training.step import Step
 
 ROOT = Path(longreach.__file__).parent
 CORE = ("model", "attention", "objectives", "training", "decoding", "evaluation")
@@ -30,8 +30,6 @@ def lines_of(path):
 @pytest.mark.parametrize("package", CORE)
 def test_the_core_is_plain_torch(package):
     folder = ROOT / package
-    if package == "objectives" and not folder.exists():
-        pytest.skip("the losses are in objective.py")
     files = sorted(folder.rglob("*.py"))
     assert files
     found = [
@@ -56,12 +54,10 @@ def test_few_modules_at_the_root():
 def new_step(config, engine):
     """Return a function of the number of a step, as a run on a CPU makes it."""
     model = new_model(config, 0, "cpu")
-    train, data = config.train, training_data(config, config.train.batch_size, [0], "cpu")
+    train, data = config.train, training_data(config, 0, "cpu")
     twin = choose(model, ExecutionConfig(engine=engine), "cpu", train.precision).training_model(model)
     optimizer = build_optimizer(train.optimizer, model)
-    # the two lines that know the class of a step:
-    step = Stepper(twin, optimizer, data, train.optimizer, train.objective, train.steps, 1, bf16=False, record=False)
-    return lambda number: step(number)
+    return Step(twin, optimizer, data, train)
 
 
 def files_of(compute):

@@ -32,9 +32,9 @@ from longreach.api import (
 from longreach.config.registry import entries
 from longreach.errors import BadInput
 from longreach.positions.ids import coverage
-from longreach.positions.ids.relabelling import increasing
 from longreach.seeding import stream
 from longreach.tasks import PAD
+from longreach.tasks.relabelling import increasing
 
 
 def _prompt_ids_are_known(task, policy):

@@ -75,7 +75,7 @@ def _with(*objectives, **changes):
 def _batch():
     sample = draw(TASK, [3, 6, 5])
     draws = stream(0, "ids", torch.arange(3))
-    return JudgedBatch(sample, Sequential().training_ids(TASK, sample, draws), draws, TASK)
+    return Batch(sample, Sequential().training_ids(TASK, sample, draws), draws, TASK)
 
 
 def test_every_model_has_the_token_loss_and_the_losses_of_its_heads():

@@ -25,6 +25,7 @@ from longreach.api import (
     ScaledSoftmaxConfig,
     Sequential,
     SlidingWindowConfig,
+    SoftmaxConfig,
     TransformerConfig,
     XposConfig,
     build_model,
@@ -34,6 +35,7 @@ from longreach.decoding import write_answers
 from longreach.engine import plan as plans
 from longreach.engine.plan import PARTS, Plan, choose
 from longreach.engine.recorded_decoding import write_recorded
+from longreach.engine.stacked_training import MultiSeedStream
 from longreach.engine.stacking import member_state, stack_models
 from longreach.errors import BadInput
 from longreach.evaluation import evaluate
@@ -430,12 +432,13 @@ def test_a_stack_by_token_computes_what_each_model_does_alone(name):
     plan = choose(stack, AUTO, "cpu")
     assert plan.used == ("first_layer_by_token",)
     twin = plan.training_model(stack)
-    batch = TrainingStream(TASK, POLICY, (5,), 8, 0, "cpu", more_seeds=(1,)).batch(torch.tensor(0))
+    one = TrainingStream(TASK, POLICY, (5,), 8, 0, "cpu")
+    batch = MultiSeedStream.of(one, (1,)).batch(torch.tensor(0))
     together = token_losses(twin, batch.sample, batch.ids)
     together.sum().backward()
     for number, model in enumerate(models):
         rows = slice(8 * number, 8 * number + 8)
-        alone = answer_loss(model, batch.sample.map(lambda x, rows=rows: x[rows]), batch.ids[rows]).token
+        alone = token_losses(model, batch.sample.map(lambda x, rows=rows: x[rows]), batch.ids[rows])
         torch.testing.assert_close(together[rows], alone, rtol=1e-9, atol=1e-9)
         alone.sum().backward()
         for (key, one), other in zip(stack.named_parameters(), model.parameters(), strict=True):

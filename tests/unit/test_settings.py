@@ -18,11 +18,11 @@ from longreach.config.settings import _hints
 from longreach.decoding import SamplingConfig
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation.controls import SpoiltIds
-from longreach.positions.ids.relabelling import increasing, offset, skips
 from longreach.probe import ProbeConfig
 from longreach.runs import check, execute_together, gather_info, seeds_of
 from longreach.sweeps.resources import Resources
 from longreach.tasks.planted_laws import FixedGaps, TableLabel, WeightedTokens
+from longreach.tasks.relabelling import increasing, offset, skips
 from longreach.text import PrepareConfig
 from longreach.training import Step, list_checkpoints
 

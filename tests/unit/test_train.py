@@ -30,7 +30,7 @@ from longreach.objectives import token_targets
 from longreach.runs import check, runs_together
 from longreach.runs.training import check_compiler
 from longreach.training import Hooks, PrimeConfig, Step, TrainingStream, build_optimizer, legal_lengths, train
-from longreach.training.optimizer import clip_gradients, learning_rate
+from longreach.training.step import clip_gradients, learning_rate
 
 
 def _hooks(**changes):

@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from longreach.attention.base import Attention
-from longreach.attention.scaled_softmax import GrowingScores, ScaledSoftmax, ScaledSoftmaxConfig
+from longreach.attention.base import Attention, GrowingScores, ScaledSoftmax, ScaledSoftmaxConfig
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.encodings import Shape

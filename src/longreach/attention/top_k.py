@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from longreach.attention.base import Attention
-from longreach.attention.scaled_softmax import ScaledSoftmax, ScaledSoftmaxConfig
+from longreach.attention.base import Attention, ScaledSoftmax, ScaledSoftmaxConfig
 from longreach.config.registry import register
 from longreach.positions.encodings import Shape
 

@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.attention import Attention
+from longreach.attention.base import recomputed
 from longreach.attention.entmax import SparseWeights
-from longreach.attention.recomputation import recomputed
 from longreach.engine import adasplash, flex
 from longreach.engine.by_token import TOKENS_PER_ENTRY, Entries, first_layer, product_is_small
 from longreach.model import Transformer

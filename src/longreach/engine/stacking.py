@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from longreach.attention.scaled_softmax import ScaledSoftmax
+from longreach.attention.base import ScaledSoftmax
 from longreach.errors import BadInput
 from longreach.model import Model
 from longreach.model.block import IdHeads

@@ -1,7 +1,20 @@
 """Objectives: what training minimises, as a sum of weighted terms."""
 
-from longreach.objectives.base import ForwardPass, Objective, Term, TokenLoss, resolve_objectives, terms
-from longreach.objectives.batch import Batch, Places, id_targets, select, token_places, token_targets
+from longreach.objectives.base import (
+    Batch,
+    ForwardPass,
+    Objective,
+    Places,
+    Term,
+    TokenLoss,
+    id_targets,
+    resolve_objectives,
+    run_forward,
+    select,
+    terms,
+    token_places,
+    token_targets,
+)
 from longreach.objectives.dependencies import DependencyLoss
 from longreach.objectives.predicted_ids import IdLoss, id_choices
 from longreach.objectives.upgrade import upgrade_objective
@@ -18,6 +31,7 @@ __all__ = [
     "id_choices",
     "id_targets",
     "resolve_objectives",
+    "run_forward",
     "select",
     "terms",
     "token_places",

@@ -8,8 +8,7 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.model import Model
-from longreach.objectives.base import ForwardPass, Objective
-from longreach.objectives.batch import Batch
+from longreach.objectives.base import Batch, ForwardPass, Objective
 
 
 @register("objective", "dependencies")

@@ -11,8 +11,7 @@ from longreach.config import Share
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.model import RESERVED, IdChoice, Model, Past, at_places, prompt_ladders
-from longreach.objectives.base import ForwardPass, Objective
-from longreach.objectives.batch import Batch, id_targets, select
+from longreach.objectives.base import Batch, ForwardPass, Objective, id_targets, select
 from longreach.tasks import Sample
 
 

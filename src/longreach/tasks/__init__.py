@@ -3,7 +3,7 @@
 from longreach.tasks.addition import Addition
 from longreach.tasks.assignment_tree import AssignmentTree
 from longreach.tasks.automaton import Automaton
-from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, build_sample, join
+from longreach.tasks.base import PAD, Form, Level, Part, Sample, Task, Worksheet, build_sample, join
 from longreach.tasks.binary import BinaryAddition, BinaryMultiplication
 from longreach.tasks.compute_sqrt import ComputeSqrt
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
@@ -50,7 +50,6 @@ from longreach.tasks.turing import Turing
 from longreach.tasks.variable_assignment import VariableAssignment
 from longreach.tasks.variable_tracking import VariableTracking
 from longreach.tasks.word_problem import WordProblem
-from longreach.tasks.worksheet import Worksheet
 
 __all__ = [
     "PAD",

@@ -13,9 +13,8 @@ from torch.nn.functional import pad
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Level, Part, Sample, build_sample, join
+from longreach.tasks.base import Level, Part, Sample, Worksheet, build_sample, join
 from longreach.tasks.names import LAST, distinct, letters, smallest
-from longreach.tasks.worksheet import Worksheet
 
 _QUERY, _EQUALS, _END, _FIRST_OPERATOR = 1, 2, 3, 4
 _OPERATORS = ("+", "-", "*")

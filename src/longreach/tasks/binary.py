@@ -11,9 +11,8 @@ from torch.nn.functional import pad
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Form, Level, Part, Sample, build_sample, join
+from longreach.tasks.base import Form, Level, Part, Sample, Worksheet, build_sample, join
 from longreach.tasks.calculation import END, EQUALS, SIGN, STOP, ZERO, settle
-from longreach.tasks.worksheet import Worksheet
 
 _WORD = 30
 """Numbers of up to so many bits are drawn as one integer."""

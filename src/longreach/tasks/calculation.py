@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longreach.errors import BadInput
-from longreach.tasks.base import Form, Part, Sample, Task
-from longreach.tasks.worksheet import Worksheet
+from longreach.tasks.base import Form, Part, Sample, Task, Worksheet
 
 END, SIGN, EQUALS, STOP, ZERO = 1, 2, 3, 4, 5
 """Numbers of the tokens; digits follow on ZERO."""

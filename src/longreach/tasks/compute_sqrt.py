@@ -12,10 +12,9 @@ from torch.nn.functional import pad
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Level, Part, Sample, build_sample, join
+from longreach.tasks.base import Level, Part, Sample, Worksheet, build_sample, join
 from longreach.tasks.binary import draw_positive
 from longreach.tasks.calculation import from_below, handed_on, turned
-from longreach.tasks.worksheet import Worksheet
 
 _END, _EQUALS, _STOP, _ZERO = 1, 2, 3, 4
 

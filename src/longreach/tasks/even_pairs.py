@@ -10,8 +10,7 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Part, Sample, build_sample, join
-from longreach.tasks.worksheet import Worksheet
+from longreach.tasks.base import Part, Sample, Worksheet, build_sample, join
 
 _EQUALS, _ODD, _EVEN, _A = 1, 2, 3, 4
 

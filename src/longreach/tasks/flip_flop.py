@@ -11,8 +11,7 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Sample, build_sample
-from longreach.tasks.worksheet import Worksheet
+from longreach.tasks.base import Sample, Worksheet, build_sample
 
 _WRITE, _READ, _IGNORE, _ZERO = 1, 2, 3, 4
 

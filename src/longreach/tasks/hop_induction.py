@@ -11,9 +11,8 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Part, Sample, build_sample, join
+from longreach.tasks.base import Part, Sample, Worksheet, build_sample, join
 from longreach.tasks.names import letters
-from longreach.tasks.worksheet import Worksheet
 
 _END, _EQUALS, _FIRST = 1, 2, 3
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from longreach.config.registry import register
 from longreach.errors import BadInput
-from longreach.positions.ids.relabelling import increasing, within_prompt
 from longreach.seeding import Draws, stream
 from longreach.tasks.base import Sample, Task
 from longreach.tasks.parity_scratchpad import ParityScratchpad
+from longreach.tasks.relabelling import increasing, within_prompt
 
 
 @register("task", "index_hints")

@@ -11,9 +11,8 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Sample, build_sample
+from longreach.tasks.base import Sample, Worksheet, build_sample
 from longreach.tasks.names import letters
-from longreach.tasks.worksheet import Worksheet
 
 
 @register("task", "induction")

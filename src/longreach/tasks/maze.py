@@ -12,9 +12,8 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Level, Part, Sample, build_sample, join
+from longreach.tasks.base import Level, Part, Sample, Worksheet, build_sample, join
 from longreach.tasks.names import LAST, distinct, letters, renew, smallest
-from longreach.tasks.worksheet import Worksheet
 
 _QUERY, _END, _EQUALS, _STOP, _FIRST_NAME = 1, 2, 3, 4, 5
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Level, Part, Sample, build_sample, join
-from longreach.tasks.worksheet import Worksheet
+from longreach.tasks.base import Level, Part, Sample, Worksheet, build_sample, join
 
 _END, _EQUALS, _STOP, _FREE, _MINE, _ZERO = 1, 2, 3, 4, 5, 6
 _AROUND = tuple((down, right) for down in (-1, 0, 1) for right in (-1, 0, 1) if (down, right) != (0, 0))

@@ -11,9 +11,8 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Level, Part, Sample, build_sample, join
+from longreach.tasks.base import Level, Part, Sample, Worksheet, build_sample, join
 from longreach.tasks.names import letters
-from longreach.tasks.worksheet import Worksheet
 
 _EQUALS, _HOLE, _FIRST = 1, 2, 3
 _ALONE = _FIRST + 1

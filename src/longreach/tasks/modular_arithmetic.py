@@ -12,11 +12,10 @@ from torch.nn.functional import pad
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Part, Sample, build_sample, join
+from longreach.tasks.base import Part, Sample, Worksheet, build_sample, join
 from longreach.tasks.expressions import draw_expression, evaluate, most_operands
 from longreach.tasks.names import LAST
 from longreach.tasks.prefix_scan import scan
-from longreach.tasks.worksheet import Worksheet
 
 _EQUALS = 1
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Level, Part, Sample, build_sample, join
-from longreach.tasks.worksheet import Worksheet
+from longreach.tasks.base import Level, Part, Sample, Worksheet, build_sample, join
 
 _END, _EQUALS, _STOP, _ZERO = 1, 2, 3, 4
 

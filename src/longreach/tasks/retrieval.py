@@ -7,8 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from longreach.seeding import Draws
-from longreach.tasks.base import Form, Sample
-from longreach.tasks.worksheet import Worksheet
+from longreach.tasks.base import Form, Sample, Worksheet
 
 _NOWHERE = 1 << 40
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Level, Part, Sample, build_sample, join
-from longreach.tasks.worksheet import Worksheet
+from longreach.tasks.base import Level, Part, Sample, Worksheet, build_sample, join
 
 _EQUALS, _END, _STOP = 1, 2, 3
 

@@ -13,8 +13,7 @@ from torch.nn.functional import pad
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Level, Part, Sample, build_sample, join
-from longreach.tasks.worksheet import Worksheet
+from longreach.tasks.base import Level, Part, Sample, Worksheet, build_sample, join
 
 _AND, _AFTER, _END, _EQUALS, _STOP = 1, 2, 3, 4, 5
 _WALK, _TURN, _OPPOSITE, _AROUND, _LEFT, _RIGHT, _TWICE, _THRICE = 6, 10, 11, 12, 13, 14, 15, 16

@@ -11,9 +11,8 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Part, Sample, build_sample, join
+from longreach.tasks.base import Part, Sample, Worksheet, build_sample, join
 from longreach.tasks.expressions import draw_expression, evaluate, most_operands
-from longreach.tasks.worksheet import Worksheet
 
 _EQUALS, _UNKNOWN, _ZERO = 1, 4, 7
 

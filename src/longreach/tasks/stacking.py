@@ -8,8 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from longreach.seeding import Draws
-from longreach.tasks.base import Level, Part, Sample, build_sample, join
-from longreach.tasks.worksheet import Worksheet
+from longreach.tasks.base import Level, Part, Sample, Worksheet, build_sample, join
 
 END, EQUALS, STOP, FIRST = 1, 2, 3, 4
 

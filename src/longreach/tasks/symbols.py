@@ -8,8 +8,8 @@ from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.seeding import Draws
+from longreach.tasks.base import Worksheet
 from longreach.tasks.names import distinct, letters
-from longreach.tasks.worksheet import Worksheet
 
 END, EQUALS, STOP, FIRST = 1, 2, 3, 4  # tokens; the symbols follow the marks
 

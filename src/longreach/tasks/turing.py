@@ -13,9 +13,8 @@ from longreach.config.registry import register
 from longreach.config.spans import Span
 from longreach.errors import BadInput
 from longreach.seeding import Draws
-from longreach.tasks.base import Form, Level, Part, Sample, build_sample, join
+from longreach.tasks.base import Form, Level, Part, Sample, Worksheet, build_sample, join
 from longreach.tasks.names import letters, smallest
-from longreach.tasks.worksheet import Worksheet
 
 _TICK, _END, _EQUALS, _STOP, _LEFT, _RIGHT, _FIRST_SYMBOL = 1, 2, 3, 4, 5, 6, 7
 _STATE, _READ, _MOVE, _WRITTEN, _NEXT = 1, 2, 3, 4, 5

@@ -1,13 +1,10 @@
 """AdamW with weight decay on matrices only, and learning rates as a function of the step."""
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from longreach.config import Settings
 
@@ -55,27 +52,3 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Ad
         {"params": others, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
-
-
-def clip_gradients(parameters: Iterable[nn.Parameter], most: float, look: bool = True) -> Float[Tensor, ""]:
-    """Scale gradients down to a norm of at most `most`, and return the norm before.
-
-    With `look` the norm is read on the host, and gradients within the limit are left alone instead of multiplied by 1.
-    """
-    parameters = list(parameters)
-    norm: Tensor = nn.utils.get_total_norm([one.grad for one in parameters if one.grad is not None])
-    if not look or not norm <= most:
-        nn.utils.clip_grads_with_norm_(parameters, most, norm)
-    return norm
-
-
-def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
-    """Return the rate of step 0, 1, ..., steps-1.  The first step of a warm-up has a rate above zero."""
-    if step < config.warmup:
-        return config.lr * (step + 1) / config.warmup
-    done = (step - config.warmup) / max(1, steps - config.warmup)
-    if config.schedule == "linear":
-        return config.lr * (1 - done)
-    if config.schedule == "cosine":
-        return config.lr * 0.5 * (1 + math.cos(math.pi * done))
-    return config.lr

@@ -1,18 +1,18 @@
 """One optimizer step as a function of its number."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from longreach.model import Model
-from longreach.objectives import Batch, Objective, Places, resolve_objectives, terms, token_places
+from longreach.objectives import Batch, Objective, Places, resolve_objectives, run_forward, token_places
 from longreach.training.config import TrainConfig
-from longreach.training.optimizer import clip_gradients, learning_rate
+from longreach.training.optimizer import OptimizerConfig
 from longreach.training.stream import BatchStream
 
 
@@ -47,8 +47,8 @@ def row_losses(
     model: Model, objectives: Sequence[Objective], ready: Ready, most: int | None
 ) -> Float[Tensor, "terms b"]:
     """Return the loss of each row under each objective."""
-    found = terms(objectives, model, ready.batch, ready.places, ready.progress, most)
-    return torch.stack([term.losses for term in found.values()])
+    forward = run_forward(objectives, model, ready.batch, ready.places, ready.progress, most)
+    return torch.stack([objective.losses(model, forward) for objective in objectives])
 
 
 @runtime_checkable
@@ -163,3 +163,27 @@ class Step:
     def finite(self) -> list[bool]:
         """Return whether all weights of each model are finite."""
         return [bool(torch.stack([weight.isfinite().all() for weight in self.model.parameters()]).all())]
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], most: float, look: bool = True) -> Float[Tensor, ""]:
+    """Scale gradients down to a norm of at most `most`, and return the norm before.
+
+    With `look` the norm is read on the host, and gradients within the limit are left alone instead of multiplied by 1.
+    """
+    parameters = list(parameters)
+    norm: Tensor = nn.utils.get_total_norm([one.grad for one in parameters if one.grad is not None])
+    if not look or not norm <= most:
+        nn.utils.clip_grads_with_norm_(parameters, most, norm)
+    return norm
+
+
+def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
+    """Return the rate of step 0, 1, ..., steps-1.  The first step of a warm-up has a rate above zero."""
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    done = (step - config.warmup) / max(1, steps - config.warmup)
+    if config.schedule == "linear":
+        return config.lr * (1 - done)
+    if config.schedule == "cosine":
+        return config.lr * 0.5 * (1 + math.cos(math.pi * done))
+    return config.lr

@@ -173,6 +173,12 @@ class EncodingConfig(Settings):
         raise BadInput(f"encoding {name_of(type(self))} does not say how to build it")
 
 
+def geometric(dim: int, base: float, device: torch.device) -> Float[Tensor, "half"]:
+    """Return the frequencies base**(-2i/dim)."""
+    half = (dim + 1) // 2
+    return torch.logspace(0, -2 * (half - 1) / max(1, dim), half, base=base, dtype=torch.float64, device=device)
+
+
 def rotate(x: Float[Tensor, "b h t d"], rotation: Rotation | None) -> Float[Tensor, "b h t d"]:
     """Turn the first dimensions, the first half of them against the second, as GPT-NeoX does."""
     if rotation is None:

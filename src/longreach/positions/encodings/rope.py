@@ -11,8 +11,7 @@ from torch import Tensor
 from longreach.config import Bounds
 from longreach.config.registry import register
 from longreach.errors import BadInput
-from longreach.positions.encodings.base import Encoding, EncodingConfig, Rotation, Shape
-from longreach.positions.encodings.sinusoidal import geometric
+from longreach.positions.encodings.base import Encoding, EncodingConfig, Rotation, Shape, geometric
 from longreach.seeding import stream
 
 

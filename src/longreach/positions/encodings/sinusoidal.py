@@ -8,7 +8,7 @@ from torch import Tensor
 
 from longreach.config.registry import register
 from longreach.errors import BadInput
-from longreach.positions.encodings.base import Encoding, EncodingConfig, Shape
+from longreach.positions.encodings.base import Encoding, EncodingConfig, Shape, geometric
 
 
 @register("encoding", "sinusoidal")
@@ -47,9 +47,3 @@ class Sinusoidal(Encoding):
         angles = ids.double()[..., None] * geometric(self.block, self.config.base, ids.device)  # [b, g, t, block/2]
         waves = torch.cat([angles.sin(), angles.cos()], dim=-1)
         return (self.config.scale * waves.transpose(1, 2).flatten(2)).float()
-
-
-def geometric(dim: int, base: float, device: torch.device) -> Float[Tensor, "half"]:
-    """Frequencies base**(-2i/dim)."""
-    half = (dim + 1) // 2
-    return torch.logspace(0, -2 * (half - 1) / max(1, dim), half, base=base, dtype=torch.float64, device=device)

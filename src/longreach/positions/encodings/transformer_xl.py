@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from longreach.config.registry import register
 from longreach.errors import BadInput
-from longreach.positions.encodings.base import ContentBias, Encoding, EncodingConfig, Shape
-from longreach.positions.encodings.sinusoidal import geometric
+from longreach.positions.encodings.base import ContentBias, Encoding, EncodingConfig, Shape, geometric
 
 
 @register("encoding", "transformer_xl")

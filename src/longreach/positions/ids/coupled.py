@@ -10,9 +10,9 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.ids.base import IdPolicy
-from longreach.positions.ids.relabelling import increasing, offset, skips
 from longreach.seeding import Draws
 from longreach.tasks import Form, Sample, Task
+from longreach.tasks.relabelling import increasing, offset, skips
 
 RELABELLINGS = {"increasing": increasing, "offset": offset, "skips": skips}
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.positions.ids.coupled import RELABELLINGS, Coupled
-from longreach.positions.ids.relabelling import within_prompt
 from longreach.seeding import Draws
 from longreach.tasks import Sample, Task
+from longreach.tasks.relabelling import within_prompt
 
 
 @register("ids", "predicted")
