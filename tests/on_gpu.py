@@ -15,6 +15,8 @@ def run_apart(script: Path, *arguments: str, interpreted: bool = False) -> Any:
     interprets kernels on the CPU, which it must know when a kernel is defined.
     """
     environment = {**os.environ, **({"TRITON_INTERPRET": "1"} if interpreted else {})}
+    helpers = str(Path(__file__).parent)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [helpers, environment.get("PYTHONPATH")]))
     environment.pop("ATEN_CPU_CAPABILITY", None)  # with `default`, torch.compile writes C++ that does not compile
     command = [sys.executable, str(script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

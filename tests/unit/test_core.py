@@ -84,5 +84,7 @@ def test_a_training_step_can_be_read_in_few_files(engine):
     files = files_of(lambda: step(1))
     assert {"model/transformer.py", "model/block.py", "training/step.py"} <= set(files)
     assert any(name.startswith("engine/layers") for name in files) == (engine == "auto")
-    assert len(files) <= MOST_FILES, "\n".join(files)
+    core = [name for name in files if not name.startswith("engine/")]
+    assert len(core) <= MOST_FILES, "\n".join(core)
+    assert len(files) <= len(core) + 2, "\n".join(files)
     assert {name: len(lines_of(ROOT / name)) for name in files if len(lines_of(ROOT / name)) > MOST_LINES} == {}

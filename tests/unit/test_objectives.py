@@ -31,7 +31,7 @@ from longreach.cli.main import main
 from longreach.config import build, to_plain
 from longreach.errors import BadInput
 from longreach.execution import ExecutionConfig
-from longreach.objectives import base, resolve_objectives, terms, token_targets, upgrade_objective
+from longreach.objectives import Batch, base, resolve_objectives, terms, token_targets, upgrade_objective
 from longreach.runs import Observer, RunFolder, check
 from longreach.training import list_checkpoints
 
