@@ -9,6 +9,7 @@ from longreach.bench.every_target import compare_every_target
 from longreach.bench.headline import HEADLINE, HeadlineRow, Stamp, headline_rows, update_headline
 from longreach.bench.lengths import LengthReport, LengthRow, time_lengths
 from longreach.bench.machine import Peak, machine_name, measure_peak, on_gpu
+from longreach.bench.parts import time_parts
 from longreach.bench.protocols import EveryTarget, Protocol
 from longreach.bench.rivals import DECODING, TRAINING
 from longreach.bench.stack import time_stack
@@ -48,6 +49,7 @@ __all__ = [
     "time_evaluation",
     "time_grid",
     "time_lengths",
+    "time_parts",
     "time_stack",
     "time_tasks",
     "time_training",

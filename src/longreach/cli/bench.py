@@ -32,6 +32,7 @@ from longreach.bench import (
     time_evaluation,
     time_grid,
     time_lengths,
+    time_parts,
     time_stack,
     time_training,
     update_headline,
@@ -107,6 +108,17 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     lengths.add_argument("--recompute", action="store_true", help="train with execution.recompute")
     lengths.add_argument("--up-to", type=int, help="the longest length (default: 131072; on a CPU 8192)")
     _add_common(lengths, _lengths, ("6,256,8,1,1024", "3,128,4,1,1024"), {}, rounds=3)
+    engine = parts.add_parser(
+        "parts",
+        help="what each part of the engine gains",
+        description="Optimizer steps with all parts of the engine, without each of them, and by the reference core.",
+    )
+    engine.add_argument("--task", default="copy", help="whose samples are trained on (default: copy)")
+    engine.add_argument(
+        "--recipe", metavar="RECIPE/VARIANT", help="instead, steps of a recipe, such as parity_far/rule"
+    )
+    engine.add_argument("--models", type=int, default=1, help="how many are stacked (default: 1)")
+    _add_common(engine, _parts, ("6,256,8,512,50", "3,128,4,64,40"), {}, rounds=5)
     bench_tasks.add(parts)
     bench_probe.add(parts)
 
@@ -197,6 +209,10 @@ def _evaluate(args: argparse.Namespace, it: _Setting) -> SpeedComparison:
 
 def _decode(args: argparse.Namespace, it: _Setting) -> SpeedComparison:
     return time_decoding(it.workload, args.prompt, it.device, args.against, it.effort, it.peak)
+
+
+def _parts(args: argparse.Namespace, it: _Setting) -> SpeedComparison:
+    return time_parts(it.workload, args.task, args.recipe, args.models, it.device, it.effort, it.peak)
 
 
 def _lengths(args: argparse.Namespace, it: _Setting) -> LengthReport:
