@@ -226,7 +226,9 @@ def test_runs_that_differ_in_rate_ids_and_lengths_are_stacked_as_if_alone(tmp_pa
     for name in [*names, "wider", "two layers", "shaw", "slow shaw"]:
         mine, theirs = (RunFolder(tmp_path / out / name / "seed-0") for out in ("together", "alone"))
         assert mine.info().stack == ([f"{one}/seed-0" for one in names] if name in names else [])
-        assert mine.config() == theirs.config()
+        together, single = mine.config(), theirs.config()
+        assert (together.execution.stack, single.execution.stack) == (8, 1)
+        assert together == replace(single, execution=replace(single.execution, stack=8))
         for one, other in zip(mine.metrics(), theirs.metrics(), strict=True):
             assert one.get("loss", 0) == pytest.approx(other.get("loss", 0), rel=1e-4)
             assert one.get("lr", 0) == pytest.approx(other.get("lr", 0))
