@@ -101,7 +101,7 @@ def test_gpus_that_are_not_there_are_refused(monkeypatch):
     with pytest.raises(BadInput, match="this machine has no GPU"):
         LocalBackend(Resources(gpus=1.0))
     monkeypatch.setattr(local, "visible_gpus", lambda: ["0"])
-    with pytest.raises(BadInput, match=r"--workers 3: 2 runs with 0\.5 of a GPU each fit on 1"):
+    with pytest.raises(BadInput, match=r"workers=3: 2 runs with 0\.5 of a GPU each fit on 1"):
         LocalBackend(Resources(gpus=0.5), 3)
 
 
