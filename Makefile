@@ -1,6 +1,7 @@
 # make demo       set up, train three small models, show how far they reach
 # make test       set up, run every check and test
 # make test-slow  the tests that take minutes; numerical tests under two other orders of floating-point sums
+# make test-gpu   the engine against the reference core, on a machine with a GPU; RECORD=1 writes results/gpu_tests.json
 # make setup      only the environment; what is there already is kept
 #
 # PYTHON=python3.12        another interpreter
@@ -21,7 +22,7 @@ ifneq ($(TORCH),)
 .PHONY: $(READY)
 endif
 
-.PHONY: setup demo test test-slow crash-test check format bench clean
+.PHONY: setup demo test test-slow test-gpu crash-test check format bench clean
 
 setup: $(READY)
 
@@ -46,6 +47,9 @@ test-slow: setup
 	$(BIN)/python -m pytest -n 2 -m slow
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n 2 -q tests/numerics tests/golden
 	MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -n 2 -q tests/numerics tests/golden
+
+test-gpu: setup
+	$(BIN)/python -m pytest tests/gpu $(if $(RECORD),--record)
 
 crash-test: setup
 	$(BIN)/python -m pytest -n 2 -m crash

@@ -31,10 +31,8 @@ from longreach.api import (
     build_model,
 )
 from longreach.attention import base
-from longreach.decoding import write_answers
 from longreach.engine import plan as plans
 from longreach.engine.plan import PARTS, Plan, choose
-from longreach.engine.recorded_decoding import write_recorded
 from longreach.engine.stacked_training import MultiSeedStream
 from longreach.engine.stacking import member_state, stack_models
 from longreach.errors import BadInput
@@ -347,10 +345,10 @@ def test_plain_is_the_model_itself():
     for device in ("cpu", "cuda"):
         plan = choose(model, ExecutionConfig(engine="plain", compile=True, recompute=True), device, "bf16")
         assert plan.training_model(model) is plan.test_model(model) is model
-        assert plan.write is write_answers
+        assert "recorded_decoding" not in plan.used
         assert plan.new_judge(model, 100).func is judge
-    assert choose(model, AUTO, "cpu").write is write_answers
-    assert choose(model, AUTO, "cuda").write is write_recorded
+    assert "recorded_decoding" not in choose(model, AUTO, "cpu").used
+    assert "recorded_decoding" in choose(model, AUTO, "cuda").used
 
 
 @pytest.mark.parametrize("name", ["neox", "alibi", "entmax", "llama", "recurrent"])

@@ -1,6 +1,7 @@
 """Exact match: one pass that is given the true prefix, beside a pass for every token; and a whole grid of scores."""
 
 from dataclasses import replace
+from functools import partial
 
 from longreach.bench import rivals
 from longreach.bench.comparison import SpeedComparison
@@ -11,7 +12,7 @@ from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.train import new_model
 from longreach.bench.workload import Workload
 from longreach.engine.judging import FastJudge
-from longreach.engine.plan import choose
+from longreach.engine.plan import choose, judges, write_fast
 from longreach.evaluation import cells, evaluate, run_free
 from longreach.execution import ExecutionConfig
 from longreach.model import Transformer
@@ -82,12 +83,16 @@ def time_grid(workload: Workload, samples: int, device: str, effort: Effort, pea
     tested = cells(config.task, grid)[0]
     lengths = [cell.task.max_tokens(cell.length) - 1 for cell in tested]
     tokens = samples * sum(lengths)
-    budget = config.execution.batch_tokens
-    side = Side(
-        "longreach",
-        lambda: evaluate(model, config.task, config.ids, grid, seed=0, device=device, batch_tokens=budget),
-        tokens,
+    execution = config.execution
+    test = partial(
+        evaluate,
+        batch_tokens=execution.batch_tokens,
+        new_judge=judges(execution, device),
+        write=write_fast(execution, device),
+        seed=0,
+        device=device,
     )
+    side = Side("longreach", lambda: test(model, config.task, config.ids, grid), tokens)
     needed = sum(
         forward_flops(model.config, len(config.task.vocabulary), samples, length, predicted=samples)
         for length in lengths

@@ -1,6 +1,5 @@
 """A plan of the parts of the engine, and the models, steps and judges that it makes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -110,10 +109,13 @@ class Plan:
         record = "recorded_tests" in self.used and batches >= WORTH_RECORDING
         return FastJudge(self.test_model(model), self.half_model(model), record)
 
-    @property
-    def write(self) -> Callable[[Writing], None]:
-        """Return the function that generates answers."""
-        return write_recorded if "recorded_decoding" in self.used else write_answers
+    def write(self, writing: Writing) -> None:
+        """Generate answers."""
+        writing.model = self.test_model(writing.model)
+        if "recorded_decoding" in self.used:
+            write_recorded(writing)
+        else:
+            write_answers(writing)
 
     def _twin(self, model: Model, half: torch.dtype | None, recompute: bool = False) -> Model:
         """Return a model with the same weights and the parts of this plan, or the model itself without any."""

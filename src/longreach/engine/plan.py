@@ -16,6 +16,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from longreach.attention import Attention
 from longreach.attention.entmax import SparseWeights
 from longreach.config.registry import nearest
+from longreach.decoding import Writing
 from longreach.engine import adasplash, flex
 from longreach.engine.assembly import PARTS, Plan, describe_plan
 from longreach.engine.kernels import HAS_TRITON, PRECISIONS
@@ -26,7 +27,7 @@ from longreach.execution import ExecutionConfig
 from longreach.model import Model, Transformer
 from longreach.model.block import Block, FeedForward, SelfAttention
 
-__all__ = ["PARTS", "Parallel", "Plan", "choose", "describe_plan", "judges"]
+__all__ = ["PARTS", "Parallel", "Plan", "choose", "describe_plan", "judges", "write_fast"]
 
 Parallel = Literal["ddp", "fsdp"]
 """How several processes train one model."""
@@ -79,6 +80,11 @@ def _not_parallel(name: str, parallel: Parallel | None) -> str:
     if parallel == "fsdp" and name not in ("recomputed_layers", "large_chunks"):
         return "fsdp splits the weights"
     return ""
+
+
+def write_fast(execution: ExecutionConfig, device: str) -> Callable[[Writing], None]:
+    """Return a function that generates answers.  It chooses a plan each time: an encoding may have been exchanged."""
+    return lambda writing: choose(writing.model, execution, device).write(writing)
 
 
 def judges(execution: ExecutionConfig, device: str) -> Callable[[Model, int], Judge]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from longreach.engine.plan import choose, describe_plan, judges
+from longreach.engine.plan import choose, describe_plan, judges, write_fast
 from longreach.errors import BadInput
 from longreach.evaluation import (
     EvalConfig,
@@ -97,7 +97,9 @@ def expect_test(
     fast = plan.test_model(model.eval())
     predict = next_tokens(fast, config.task, config.ids, asked.shift) if config.task.open_ended else None
     budget = execution.batch_tokens
-    test = partial(evaluate, batch_tokens=budget, new_judge=judges(execution, device), write=plan.write)
+    test = partial(
+        evaluate, batch_tokens=budget, new_judge=judges(execution, device), write=write_fast(execution, device)
+    )
     work = estimate_test(model, config.task, config.ids, asked, device, budget, predict, test)
     if work is not None:
         observer.expect(work)
@@ -120,7 +122,7 @@ def run_test(
 ) -> tuple[list[Score], TextResult | None]:
     """Scores of a trained model by length; on text also its losses."""
     if not isinstance(task, Text):
-        new_judge, write = judges(execution, device), choose(model, execution, device).write
+        new_judge, write = judges(execution, device), write_fast(execution, device)
         budget = execution.batch_tokens
         return evaluate(model, task, policy, config, seed, device, progress, budget, new_judge, write), None
     check_text_test(config)

@@ -1,5 +1,5 @@
-"""Run by test_fused_layers.py in a process of its own, for shape checks would hide the kernels' source: prints how far
-fused layers and plain ones in bf16 are from fp32, on average over the loss and its gradients."""
+"""Run by test_engine_on_gpu.py in a process of its own: prints how far the engine and plain autocast in bf16 are from
+fp32, on average over the loss and its gradients."""
 
 import itertools
 import json
@@ -9,13 +9,13 @@ import torch
 from losses import token_losses
 
 from longreach.api import Copy, ScaledSoftmaxConfig, Sequential, SoftmaxConfig, TransformerConfig, build_model
+from longreach.engine.plan import choose
 from longreach.engine.stacking import stack_models
-from longreach.model import transformer
+from longreach.execution import ExecutionConfig
 from longreach.seeding import stream
 
 
 def errors(attention, length, models, width, by_token):
-    transformer.pays = lambda *_: by_token
     task = Copy()
     numbers = torch.arange(128 * models, device="cuda")
     sample = task.sample(torch.full_like(numbers, length), stream(0, "check", numbers), length)
@@ -23,11 +23,13 @@ def errors(attention, length, models, width, by_token):
     config = TransformerConfig(layers=3, width=width, heads=width // 32, attention=attention)
     members = [build_model(config, len(task.vocabulary), seed, device="cuda") for seed in range(models)]
     model = members[0] if models == 1 else stack_models(members)
+    execution = ExecutionConfig(without=[] if by_token else ["first_layer_by_token"])
+    plan = choose(model, execution, "cuda", "bf16")
+    assert {"fused_layers", "short_attention", "rotary_kernel"} <= set(plan.used), plan.unused
     found = {}
-    for way in ("exact", "plain", "fused"):
-        model.may_fuse = way == "fused"
+    for way, one in (("exact", model), ("plain", model), ("fused", plan.training_model(model))):
         with torch.autocast("cuda", torch.bfloat16, enabled=way != "exact"):
-            loss = token_losses(model, sample, ids).sum()
+            loss = token_losses(one, sample, ids).sum()
         found[way] = [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
 
     def error(way):

@@ -1,5 +1,5 @@
-"""Run by test_recorded.py in a process of its own, for shape checks would hide the kernels' source: trains by recorded
-steps and by plain ones, and prints how far weights are apart, as shares of the way that they went."""
+"""Run by test_engine_on_gpu.py in a process of its own, for shape checks would hide the kernels' source: trains by
+recorded steps and by plain ones, and prints how far weights are apart, as shares of the way that they went."""
 
 import json
 import sys
@@ -8,9 +8,11 @@ import torch
 
 from longreach.api import Copy, Sequential, TransformerConfig, build_model
 from longreach.engine import second_stream as beside
+from longreach.engine.plan import choose
 from longreach.engine.recorded_step import RecordedStep
 from longreach.engine.stacked_training import MultiSeedStream, StackedStep
 from longreach.engine.stacking import stack_models
+from longreach.execution import ExecutionConfig
 from longreach.training import OptimizerConfig, Step, TrainConfig, build_optimizer
 
 STEPS = 30
@@ -25,10 +27,11 @@ def train(models, layers, shares, accumulate, record):
     before = [parameter.detach().clone() for parameter in model.parameters()]
     config = TrainConfig(steps=STEPS, precision="bf16", optimizer=OptimizerConfig(warmup=5))
     optimizer = build_optimizer(config.optimizer, model)
+    fast = choose(model, ExecutionConfig(), "cuda", "bf16").training_model(model)
     if models == 1:
-        step = Step(model, optimizer, data, config, accumulate)
+        step = Step(fast, optimizer, data, config, accumulate)
     else:
-        step = StackedStep(model, optimizer, data, config, accumulate, shares)
+        step = StackedStep(fast, optimizer, data, config, accumulate, shares)
     if record:
         step = RecordedStep(step)
         assert step.update is not None

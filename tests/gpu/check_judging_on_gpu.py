@@ -1,5 +1,5 @@
-"""Run by test_judging.py in a process of its own, for shape checks would hide the kernels' source: judges batches by
-recorded passes and in fp32, for models made of all kinds of parts, and prints how they differ."""
+"""Run by test_engine_on_gpu.py in a process of its own: judges batches by recorded passes and in fp32, for models made
+of all kinds of parts, and prints how they differ."""
 
 import json
 import sys
@@ -23,12 +23,24 @@ from longreach.api import (
     stream,
 )
 from longreach.engine import judging
+from longreach.engine.plan import choose
 from longreach.engine.recorded_step import RecordedStep
-from longreach.evaluation import Judge, judge_in_one_pass
+from longreach.engine.two_passes import judge_open_rows
+from longreach.evaluation import judge_in_one_pass
+from longreach.execution import ExecutionConfig
 from longreach.positions.encodings import Shape
 from longreach.training import Step, TrainConfig, TrainingStream, build_optimizer
 
 judging._WORK = 0
+settled = []
+
+
+def second_pass(model, batch, tried, reserved):
+    settled.append(tried.settled.clone())
+    return judge_open_rows(model, batch, tried, reserved)
+
+
+judging.judge_open_rows = second_pass
 STEPS, ROWS = 150, 64
 PLAIN = TransformerConfig(layers=2, width=64, heads=2)
 
@@ -57,7 +69,10 @@ def train(config, task, policy):
 found = {}
 for name, config, task, policy in jobs():
     model = train(config, task, policy)
-    judge, pairs = Judge(model), []
+    plan = choose(model, ExecutionConfig(), "cuda")
+    assert {"half_precision_tests", "recorded_tests"} <= set(plan.used), plan.unused
+    judge, pairs = plan.new_judge(model, batches=4), []
+    settled.clear()
     for seed in range(4):
         draws = stream(seed, "test", torch.arange(ROWS, device="cuda"))
         sample = task.sample(torch.full((ROWS,), 5, device="cuda"), draws, 5)
@@ -68,6 +83,6 @@ for name, config, task, policy in jobs():
         # only now: a later batch must not overwrite an earlier one
         "verdicts that differ": sum(int((one.exact_with_ids != fp32.exact_with_ids).sum()) for one, fp32 in pairs),
         "right": sum(int(fp32.exact_with_ids.sum()) for _, fp32 in pairs),
-        "settled": sum(int(one.quick.sum()) for one, _ in pairs),
+        "settled": sum(int(rows.sum()) for rows in settled),
     }
 json.dump(found, sys.stdout)
