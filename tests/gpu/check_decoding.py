@@ -16,11 +16,11 @@ from longreach.api import (
     Sequential,
     TransformerConfig,
     build_model,
-    evaluate,
     generate,
 )
 from longreach.engine.plan import choose
 from longreach.engine.recorded_decoding import FROM
+from longreach.evaluation import evaluate
 from longreach.execution import ExecutionConfig
 from longreach.seeding import stream
 
@@ -44,9 +44,9 @@ def compare(config):
     numbers = torch.arange(16, device=DEVICE)
     sample = TASK.sample(torch.full_like(numbers, length), stream(0, "decode", numbers), length)
     core, found = (generate(model, TASK, Sequential(), sample, write=write) for write in (None, plan.write))
-    tests = EvalConfig(lengths=Lengths((20, 100)), samples=64, free_samples=8, batch_tokens=16 * 210)
+    tests = EvalConfig(lengths=Lengths((20, 100)), samples=64, free_samples=8)
     scores = [
-        evaluate(model, TASK, Sequential(), tests, 0, DEVICE, **parts)
+        evaluate(model, TASK, Sequential(), tests, 0, DEVICE, batch_tokens=16 * 210, **parts)
         for parts in ({}, {"new_judge": plan.new_judge, "write": plan.write})
     ]
     return {

@@ -72,11 +72,13 @@ for name, config, task, policy in jobs():
     plan = choose(model, ExecutionConfig(), "cuda")
     assert {"half_precision_tests", "recorded_tests"} <= set(plan.used), plan.unused
     judge, pairs = plan.new_judge(model, batches=4), []
+    models = judge.models
     settled.clear()
     for seed in range(4):
         draws = stream(seed, "test", torch.arange(ROWS, device="cuda"))
         sample = task.sample(torch.full((ROWS,), 5, device="cuda"), draws, 5)
         ids = policy.evaluation_ids(task, sample)
+        judge.models = models  # tried again where nothing of the first batch was settled
         pairs.append((judge(sample, ids), judge_in_one_pass(model, sample, ids)))
     found[name] = {
         "recorded": judge.recorded is not None,

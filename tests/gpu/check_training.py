@@ -29,6 +29,7 @@ MODELS = {
     "alibi": TransformerConfig(layers=2, width=128, heads=4, encoding=AlibiConfig()),
     "llama": LlamaConfig(layers=2, width=128, heads=4),
 }
+PRECISIONS = (("fp32", torch.float64), ("fp32", torch.float32), ("bf16", torch.float32))
 WITHIN = {
     "gelu_products": ("fused_layers",),
     "optimizer_kernels": ("recorded_steps",),
@@ -71,7 +72,7 @@ def apart(one, other):
 
 found = {}
 for name, config in MODELS.items():
-    for precision, dtype in (("fp32", torch.float64), ("fp32", torch.float32), ("bf16", torch.float32)):
+    for precision, dtype in PRECISIONS if name == "neox" else PRECISIONS[-1:]:
         core = train(config, precision, dtype, engine="plain")
         ways = {"auto": train(config, precision, dtype)}
         for part in ways["auto"][2]:
