@@ -343,10 +343,11 @@ def test_a_cell_where_nothing_was_settled_does_not_try_again(settled, monkeypatc
     monkeypatch.setattr(FastJudge, "is_large", lambda judge, sample: True)
     task = ParityScratchpad()
     model = build_model(TINY, len(task.vocabulary), 0)
-    config = EvalConfig(lengths=Lengths((4, 6)), samples=6, free_samples=0, batch_tokens=2 * task.max_tokens(6))
+    config = EvalConfig(lengths=Lengths((4, 6)), samples=6, free_samples=0)
+    budget = 2 * task.max_tokens(6)
     new = plan_of_tests("half_precision_tests").new_judge
-    scores = evaluate(model, task, Sequential(), config, seed=0, device="cpu", new_judge=new)
-    batches = [len(batches_of(Cell(task, length, {}), config)) for length in (4, 6)]
+    scores = evaluate(model, task, Sequential(), config, seed=0, device="cpu", batch_tokens=budget, new_judge=new)
+    batches = [len(batches_of(Cell(task, length, {}), config, budget)) for length in (4, 6)]
     assert sum(batches) > 4
     assert [tried.count(length) for length in (4, 6)] == (batches if settled else [1, 1])
-    assert scores == evaluate(model, task, Sequential(), config, seed=0, device="cpu")
+    assert scores == evaluate(model, task, Sequential(), config, seed=0, device="cpu", batch_tokens=budget)

@@ -19,10 +19,10 @@ from longreach.api import (
     SelfExtendConfig,
     TransformerConfig,
     build_model,
-    evaluate,
     generate,
 )
 from longreach.errors import BadInput
+from longreach.evaluation import evaluate
 
 TOKENS = torch.randint(1, 9, (2, 10), generator=torch.Generator().manual_seed(0))
 IDS = torch.arange(10).expand(2, 1, 10)

@@ -31,6 +31,7 @@ from longreach.bench.machine import MEMORY_ON_GPU
 from longreach.bench.train import new_model, our_step, training_data
 from longreach.cli.main import main
 from longreach.errors import BadInput
+from longreach.execution import ExecutionConfig
 from longreach.hf import to_huggingface
 
 TINY = Workload(1, 16, 2, 2, 12)
@@ -166,7 +167,7 @@ def test_both_sides_learn():
     losses = [float(step()) for _ in range(5)]
     assert losses[-1] < losses[0]
     before = model.embed.weight.detach().clone()
-    mine = our_step(model, data, compiled=False, record=True)
+    mine = our_step(model, data, ExecutionConfig())
     assert torch.isfinite(mine()).all()
     assert not torch.equal(before, model.embed.weight)
 

@@ -26,9 +26,9 @@ from longreach.api import (
     TrainConfig,
     TransformerConfig,
     VariableAssignment,
-    evaluate,
 )
 from longreach.errors import BadInput
+from longreach.evaluation import evaluate
 from longreach.evaluation.controls import spoil
 from longreach.runs import check, load_model
 

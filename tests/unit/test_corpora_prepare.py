@@ -377,7 +377,10 @@ def test_ten_times_the_text_takes_no_more_memory(tmp_path, monkeypatch):
     texts = [f"{number} " + "round and round it goes. " * 800 for number in range(300)]
     short, long = (write_jsonl(tmp_path / f"{count}.jsonl", texts[:count]) for count in (30, 300))
     _peak(short, tmp_path / "warm")
-    small, large = (_peak(source, tmp_path / source.stem) for source in (short, long))
+    # threads that other tests have left may allocate meanwhile: of three peaks the lowest is ours
+    small, large = (
+        min(_peak(source, tmp_path / f"{source.stem}-{turn}") for turn in range(3)) for source in (short, long)
+    )
     assert long.stat().st_size > 8 * large  # or the test would show nothing
     assert large < 1.2 * small
 

@@ -228,14 +228,17 @@ def test_python_chooses_the_device_of_the_configuration_unless_told(tmp_path):
     "flags", [["--batch-tokens", "30"], ["--evaluate.batch_tokens", "30"], ["--execution.batch_tokens", "30"]]
 )
 def test_a_test_takes_its_batches_from_flags_old_and_new(whole, monkeypatch, capsys, flags):
-    seen = []
+    seen, graphs = [], []
     scoring = sys.modules["longreach.runs.scoring"]
     evaluate = scoring.evaluate
-    monkeypatch.setattr(scoring, "evaluate", lambda *given: seen.append(given[7:]) or evaluate(*given))
+    monkeypatch.setattr(scoring, "evaluate", lambda *given: seen.append(given[7]) or evaluate(*given))
+    choose = scoring.choose
+    monkeypatch.setattr(scoring, "choose", lambda *given: graphs.append(given[1].graph) or choose(*given))
     command = ["eval", str(whole.path), "--device", "cpu", "--json"]
     assert main([*command, *flags, "--evaluate.graph", "false"]) == 0
     assert main(command) == 0
-    assert seen == [(30, False), (100, True)]
+    assert seen == [30, 100]
+    assert (graphs[0], graphs[-1]) == (False, True)
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == second
     assert main([*command, "--batch-tokens", "30", "--evaluate.batch_tokens", "30"]) == 2

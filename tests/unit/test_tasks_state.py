@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import answer_of, draw
 
-from longreach.api import Sample, Task, stream
+from longreach.api import Sample, Span, Task, stream
 from longreach.errors import BadInput
 from longreach.tasks import (
     Automaton,
@@ -23,7 +23,6 @@ from longreach.tasks import (
     ModularArithmetic,
     NBack,
     SolveEquation,
-    Span,
     StackManipulation,
     WordProblem,
     build_sample,

@@ -201,11 +201,13 @@ def test_the_log_tells_what_happened(tmp_path):
     events = _events(folder)
     assert [(event["event"], event.get("step")) for event in events] == [
         ("started", None),
+        ("plan", None),
         ("checkpoint", 5),
         ("checkpoint", 9),
         ("interrupted", None),
         ("started", None),
         ("resumed", 9),
+        ("plan", None),
         ("checkpoint", 10),
         ("checkpoint", 12),
         ("testing", None),
@@ -213,7 +215,8 @@ def test_the_log_tells_what_happened(tmp_path):
     ]
     assert all({"time", "level", "event", "seconds"} <= event.keys() for event in events)
     assert events[0]["seed"] == 0
-    assert said == [events[5]["message"]] == [f"resuming {folder.path} at step 9"]
+    assert said == [events[6]["message"], events[7]["message"]]
+    assert said == [f"resuming {folder.path} at step 9", "plan: cpu, fp32: first layer by token"]
 
 
 def test_the_log_keeps_warnings_and_what_broke_a_run(tmp_path, monkeypatch):

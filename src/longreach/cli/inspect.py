@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longreach.cli.trust import add_trust
-from longreach.evaluation.look_inside import Detail, Inside, Step
+from longreach.evaluation.look_inside import Detail, GeneratedStep, Inside
 from longreach.terminal.console import out
 from longreach.verbs.inspection import inspect
 
@@ -141,15 +141,15 @@ def verdict(inside: Inside) -> str:
     return f"wrong: {truth}{place}{unknown}"
 
 
-def _written(step: Step) -> str:
+def _written(step: GeneratedStep) -> str:
     return f"{step.writes} {'given' if step.given else _share(step.token_probability)}"
 
 
-def _chosen(step: Step) -> str:
+def _chosen(step: GeneratedStep) -> str:
     return _ids(step.ids) + ("" if step.id_probability is None else f" {_share(step.id_probability)}")
 
 
-def _pointed(inside: Inside, step: Step) -> str:
+def _pointed(inside: Inside, step: GeneratedStep) -> str:
     found = []
     for level in step.points_at:
         move = f" {level.move:+d}" if level.move else ""
@@ -164,7 +164,7 @@ def _places(inside: Inside, places: list[int]) -> str:
     return (named + rest) or "-"
 
 
-def _heads(step: Step) -> str:
+def _heads(step: GeneratedStep) -> str:
     return ", ".join(f"{head.layer}.{head.head} {_share(head.mass)}" for head in step.heads) or "-"
 
 

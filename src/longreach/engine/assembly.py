@@ -87,7 +87,8 @@ class Plan:
 
     def training_step(self, step: Step) -> AnyStep:
         """Return a step that computes the same: on a GPU it does not wait for the host, and it may be recorded."""
-        step.reads_host = self.engine == "plain" or torch.device(self.device).type == "cpu"
+        if self.engine == "auto" and torch.device(self.device).type == "cuda":
+            step.reads_host = False
         if "recorded_steps" not in self.used:
             return step
         return RecordedStep(step, "optimizer_kernels" in self.used, "second_stream" in self.used)

@@ -36,6 +36,7 @@ _NEEDS = (
     ("optimizer_kernels", "recorded_steps"),
     ("second_stream", "recorded_steps"),
     ("second_stream", "fused_layers"),
+    ("gelu_products", "fused_layers"),
     ("recorded_tests", "half_precision_tests"),
 )
 """Parts, each with another that it works within."""

@@ -80,7 +80,7 @@ class HeadAttention:
 
 
 @dataclass(frozen=True)
-class Step:
+class GeneratedStep:
     """One answer step: it starts from a token that was read and writes the next one."""
 
     number: int
@@ -129,7 +129,7 @@ class Inside:
     true_answer: list[str] | None
     knows_ids: bool
     """Whether the true IDs are known."""
-    steps: list[Step]
+    steps: list[GeneratedStep]
     weights: Float[Tensor, "layers heads steps read"]
     """Attention of each step on the tokens read so far."""
     token_probabilities: Float[Tensor, "steps vocabulary"]
@@ -264,13 +264,13 @@ def sharing(ids: Int[Tensor, "g t"], index: int, growing: Bool[Tensor, "g"]) -> 
 
 def _step(
     inside: Inside, truth: Truth, number: int, token: int, given: bool, growing: Bool[Tensor, "g"], model: Model
-) -> Step:
+) -> GeneratedStep:
     index = inside.prompt_tokens + number - 1
     is_read = index + 1 < inside.ids.shape[1]
     ids = inside.ids[:, index + 1].tolist() if is_read else None
     shared = sharing(inside.ids, index, growing)
     predicted = is_read and inside.predicts_ids
-    return Step(
+    return GeneratedStep(
         number=number,
         index=index,
         reads=inside.words[index],
