@@ -63,7 +63,7 @@ def one_line(capsys):
     return line
 
 
-@pytest.mark.parametrize(("count", "step"), [(4, 5), (7, 10)])  # the lock, run.json and config.yaml first
+@pytest.mark.parametrize(("count", "step"), [(5, 5), (8, 10)])  # the lock, run.json, config.yaml and plan.json first
 def test_a_full_disk_is_one_line_and_the_last_state_is_kept(whole, tmp_path, monkeypatch, capsys, count, step):
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "fsync", fails_at(count, os.fsync, FULL))
@@ -78,6 +78,12 @@ def test_a_full_disk_is_one_line_and_the_last_state_is_kept(whole, tmp_path, mon
     assert folder.scores() == whole.scores()
 
 
+def test_a_disk_that_is_full_before_training_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(files.os, "fsync", fails_at(4, os.fsync, FULL))
+    assert run(tmp_path)[0] == 1
+    assert one_line(capsys).endswith("plan.json: No space left on device")
+
+
 def test_a_disk_that_is_full_for_every_file_is_one_line(tmp_path, monkeypatch, capsys):
     """Not even the log can be written: the line is still about what was to be saved."""
     append = files.append_line
@@ -89,7 +95,7 @@ def test_a_disk_that_is_full_for_every_file_is_one_line(tmp_path, monkeypatch, c
 
     for module in ("folder", "journal"):
         monkeypatch.setattr(sys.modules[f"longreach.runs.{module}"], "append_line", no_room)
-    monkeypatch.setattr(files.os, "fsync", fails_at(6, os.fsync, FULL))
+    monkeypatch.setattr(files.os, "fsync", fails_at(7, os.fsync, FULL))
     code, folder = run(tmp_path)
     assert code == 1
     assert "No space left on device" in one_line(capsys)

@@ -200,7 +200,10 @@ class RunFolder:
 
     def save_plan(self, phase: Literal["training", "test"], plan: dict[str, Any]) -> None:
         """Write which parts of the engine compute a phase; a resumed run may be computed in another way."""
-        self._write_json("plan.json", {**self.plans(), phase: plan})
+        try:
+            self._write_json("plan.json", {**self.plans(), phase: plan})
+        except OSError as error:
+            raise RunFailed(f"could not write to {self.path / 'plan.json'}: {error.strerror}") from error
 
     def plans(self) -> dict[str, Any]:
         """Return the plans of the phases that have begun."""
