@@ -50,7 +50,7 @@ def time_parts(
     )
 
 
-def _of_workload(workload: Workload, task_name: str, models: int, device: str) -> tuple[str, NewStep, int, float]:
+def _of_workload(workload: Workload, task_name: str, models: int, device: str) -> tuple[str, NewStep, int, int]:
     data = training_data(workload, task_name, device)
     batch = data.batch(0).sample
     read = batch.tokens.shape[1] - 1
@@ -66,7 +66,7 @@ def _of_workload(workload: Workload, task_name: str, models: int, device: str) -
     return f"{models} x {workload} {task_name}", new_step, models * workload.batch * read, models * flops
 
 
-def _of_recipe(recipe: str, models: int, device: str) -> tuple[str, NewStep, int, float]:
+def _of_recipe(recipe: str, models: int, device: str) -> tuple[str, NewStep, int, int]:
     name, _, variant = recipe.partition("/")
     variants = load_recipe(name).variants
     if variant not in variants:
@@ -83,7 +83,7 @@ def _of_recipe(recipe: str, models: int, device: str) -> tuple[str, NewStep, int
 
     model = model_of_run(config, 0, "cpu")
     width = config.task.max_tokens(config.train.lengths.high) - 1
-    tokens, flops = models * config.train.batch_size * width, 0.0
+    tokens, flops = models * config.train.batch_size * width, 0
     if isinstance(model, Transformer):
         answers = config.train.batch_size * config.task.max_answer(config.train.lengths.high)
         vocabulary = len(config.task.vocabulary)
