@@ -208,7 +208,7 @@ class RunFolder:
     def plans(self) -> dict[str, Any]:
         """Return the plans of the phases that have begun."""
         path = self.path / "plan.json"
-        return read_json(path, dict) if path.exists() else {}
+        return read_json(path, _plans) if path.exists() else {}
 
     def save_results(self, scores: list[Score], card: Card, text: TextResult | None = None) -> None:
         try:
@@ -238,6 +238,18 @@ class RunFolder:
 
 def _content(config: RunConfig) -> bytes:
     return dump_yaml(to_plain(config)).encode()
+
+
+def _plans(content: Any) -> dict[str, Any]:
+    """Return the plans of a file; raise ValueError where one lacks what its line shows."""
+    for phase, plan in dict(content).items():
+        if phase not in ("training", "test") or not {"device", "precision", "used"} <= set(plan):
+            raise ValueError(f"it has no plan of {phase!r:.40}")
+        if not all(isinstance(plan[name], str) for name in ("device", "precision")) or not isinstance(
+            plan["used"], dict
+        ):
+            raise ValueError(f"the plan of {phase} is no plan")
+    return dict(content)
 
 
 def _line_of_metrics(line: bytes) -> dict[str, Any]:
