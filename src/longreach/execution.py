@@ -40,6 +40,11 @@ class ExecutionConfig(Settings):
     keep_last: Positive = 2
     """Newest checkpoints kept, besides the best in distribution."""
 
+    def __post_init__(self) -> None:
+        for name in ("compile", "recompute"):
+            if self.engine == "plain" and getattr(self, name):
+                raise ValueError(f"execution.{name} is a part of the engine, which execution.engine=plain leaves out")
+
     def stack_size(self, auto: int) -> int:
         """Return the most runs that are trained as one: `stack`, or `auto` where the setting leaves it open."""
         return auto if self.stack == "auto" else self.stack

@@ -340,10 +340,27 @@ def test_a_plan_in_one_line_and_in_a_folder():
         assert (kept["device"], kept["precision"], kept["engine"]) == (plan.device, plan.precision, plan.engine)
 
 
+def test_a_subclass_is_not_recomputed_behind_its_back():
+    class Own(Transformer):
+        pass
+
+    model = new()
+    model.__class__ = Own
+    plan = choose(model, ExecutionConfig(recompute=True), "cpu")
+    assert plan.unused["recomputed_layers"] == "Own computes its states in a way of its own"
+    assert type(plan.training_model(model)) is Own
+
+
+@pytest.mark.parametrize("name", ["compile", "recompute"])
+def test_plain_goes_with_no_part_that_is_asked_for(name):
+    with pytest.raises(ValueError, match=f"execution.{name} is a part of the engine"):
+        ExecutionConfig(engine="plain", **{name: True})
+
+
 def test_plain_is_the_model_itself():
     model = new()
     for device in ("cpu", "cuda"):
-        plan = choose(model, ExecutionConfig(engine="plain", compile=True, recompute=True), device, "bf16")
+        plan = choose(model, ExecutionConfig(engine="plain"), device, "bf16")
         assert plan.training_model(model) is plan.test_model(model) is model
         assert "recorded_decoding" not in plan.used
         assert plan.new_judge(model, 100).func is judge

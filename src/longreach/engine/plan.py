@@ -112,7 +112,7 @@ class _Facts:
     @cached_property
     def foreign(self) -> str:
         """Why the layers cannot be computed in another way: a class or a hook that is not ours."""
-        if type(self.model) not in (Transformer, stacked_class(Transformer)):
+        if not self._is_ours:
             return f"{type(self.model).__name__} computes its states in a way of its own"
         if bool(_has_any_global_hook()) or any(_has_hook(module) for module in self.model.modules()):  # type: ignore[no-untyped-call]
             return "a hook is registered on the model, or a forward method is replaced"
@@ -122,6 +122,11 @@ class _Facts:
             if type(block.feed_forward) is not FeedForward:
                 return f"{type(block.feed_forward).__name__} is a feed-forward net of another class"
         return ""
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether the model is a transformer of the core, alone or stacked, and not of a subclass."""
+        return type(self.model) in (Transformer, stacked_class(Transformer))
 
     @property
     def _transformer(self) -> Transformer:
@@ -292,7 +297,9 @@ class _Facts:
     def not_recomputed_layers(self) -> str:
         if not self.execution.recompute:
             return "execution.recompute is false"
-        return "" if isinstance(self.model, Transformer) else "the model is no transformer"
+        if not isinstance(self.model, Transformer):
+            return "the model is no transformer"
+        return "" if self._is_ours else f"{type(self.model).__name__} computes its states in a way of its own"
 
     def not_recorded_steps(self) -> str:
         if not self.cuda:

@@ -4,11 +4,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from longreach.engine.plan import choose
 from longreach.engine.stacking import check_stackable
 from longreach.errors import BadInput
 from longreach.evaluation import cells, check_text_test
 from longreach.evaluation.context import choose_targets, predicted_at_once
-from longreach.model import Model, Transformer
+from longreach.model import Model
 from longreach.objectives import resolve_objectives
 from longreach.positions.ids import Sequential
 from longreach.runs.parts import new_model, training_data
@@ -84,8 +85,9 @@ def _refuse_ignored(config: RunConfig, model: Model, predicted: bool) -> None:
         raise BadInput(f"model.position_head predicts IDs, which ids {ids.name} does not use")
     if not predicted and config.evaluate.prompt_ids_only:
         raise BadInput(f"evaluate.prompt_ids_only concerns predicted IDs, which ids {ids.name} does not use")
-    if config.execution.recompute and not isinstance(model, Transformer):
-        raise BadInput(f"execution.recompute concerns the layers of a transformer, not of a {config.model.name} model")
+    unused = choose(model, config.execution, "cpu", config.train.precision).unused  # or refuses names of unknown parts
+    if config.execution.recompute and "recomputed_layers" in unused:
+        raise BadInput(f"execution.recompute concerns the layers of a transformer: {unused['recomputed_layers']}")
     if not model.reads_ids and type(ids) is not Sequential:
         raise BadInput(f"model {config.model.name} reads no position IDs, so ids {ids.name} would make no difference")
 
