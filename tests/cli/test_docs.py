@@ -82,7 +82,7 @@ def test_the_example_task_and_policy_work_together(monkeypatch):
     task, policy = CopyDigits(), RandomStride(max_stride=5)
     sample = draw(task, [3, 6])
     assert [task.solve(sample, row) for row in range(2)] == [answer_of(sample, row) for row in range(2)]
-    assert task.words(task.solve(task.prompt(task.parse("3 1 4 ="), 9), 0)) == ["3", "1", "4", "."]
+    assert task.words(task.solve(task.prompt_batch(task.parse("3 1 4 ="), 9), 0)) == ["3", "1", "4", "."]
     plain = policy.assign(task, sample)
     strides = policy.relabel(task, sample, plain, stream(0, "x", sample.length)).diff(dim=2)
     assert ((strides >= 1) & (strides <= 5)).all()

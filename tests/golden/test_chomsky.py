@@ -38,7 +38,7 @@ def test_the_answers_are_those_of_the_authors(task):
     for given, output in STORED[task.name]["samples"]:
         tokens = task.parse(given)
         assert task.words(tokens) == [*given, *task.ending]
-        prompt = task.prompt(tokens, 1)
+        prompt = task.prompt_batch(tokens, 1)
         assert int(prompt.length) == len(given)
         answer = "".join(task.words(task.solve(prompt, 0)))
         if task.name.startswith("binary"):

@@ -43,8 +43,8 @@ def asked(golden: Golden) -> tuple[Task, Sample, torch.Tensor]:
     example = task.words(task.sample(torch.tensor([2]), stream(0, "look", torch.tensor([0])), 2).tokens[0].tolist())
     words = [";", *theirs[: sign + 1]] if example[0] == ";" else [*theirs[:sign], *[";"] * example.count(";"), "="]
     tokens = task.parse(" ".join(words))
-    answer = task.solve(task.prompt(tokens, 1), 0)
-    sample = task.prompt(tokens, len(answer))
+    answer = task.solve(task.prompt_batch(tokens, 1), 0)
+    sample = task.prompt_batch(tokens, len(answer))
     sample.tokens[0, len(tokens) :] = torch.tensor(answer)
     ours = task.words(sample.tokens[0].tolist())
     shared = [place for place, word in enumerate(ours) if word not in (";", ".")][: len(theirs)]

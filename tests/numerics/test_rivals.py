@@ -214,10 +214,10 @@ def test_a_typed_prompt_gets_hints_and_known_answers_only():
     parity = IndexHints(of=ParityScratchpad(), num_hints=30)
     tokens = parity.parse("1 0 1")
     assert parity.words(tokens)[:6] == ["#2", "1", "#3", "0", "#4", "1"]
-    answer = parity.solve(parity.prompt(tokens, 8), 0)
+    answer = parity.solve(parity.prompt_batch(tokens, 8), 0)
     assert parity.words(answer) == ["#2", "1", "#3", "1", "#4", "0", "#0", "."]
     assignment = IndexHints(of=ASSIGNMENT, num_hints=30)
-    prompt = assignment.prompt(assignment.parse("a a b b ? a a"), 8)
+    prompt = assignment.prompt_batch(assignment.parse("a a b b ? a a"), 8)
     with pytest.raises(BadInput, match="depend on the answer"):
         assignment.solve(prompt, 0)
     with pytest.raises(BadInput, match="index_hints needs a task with a coupling"):

@@ -106,7 +106,7 @@ def test_a_long_test_is_estimated_from_short_pieces_and_a_short_one_is_not(stead
 def test_generation_and_text_are_estimated_too(steady):
     config, model = parts()
     tokens = config.task.parse("a b a b")
-    long, short = (config.task.prompt(tokens, room) for room in (100_000, 8))
+    long, short = (config.task.prompt_batch(tokens, room) for room in (100_000, 8))
     assert seconds_of_generation(model, config.task, config.ids, short) == 0
     assert seconds_of_generation(model, config.task, config.ids, long) > 30
     drawn = Randomized(max_id=300_000)

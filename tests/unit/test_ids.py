@@ -290,7 +290,7 @@ def test_sequential_counts():
 
 def test_abacus_counts_the_digits_of_each_number():
     task = Addition()
-    prompt = task.prompt(task.parse("37 + 8"), 5)
+    prompt = task.prompt_batch(task.parse("37 + 8"), 5)
     assert Abacus(max_id=9).assign(task, prompt)[0, 0].tolist() == [0, 1, 2, 0, 1, 2, 0, 0, 0, 0, 0, 0]
     sample = draw(task, [2, 6])
     ids = Abacus(max_id=30).assign(task, sample)

@@ -224,14 +224,14 @@ def test_the_first_error_is_of_a_token_or_of_an_id(wrong, right):
 
 def test_a_typed_prompt_may_not_know_its_truth():
     task, policy, config = CASES["pointer"]
-    sample = task.prompt(task.parse("a b b c c . ? a"), 6)
+    sample = task.prompt_batch(task.parse("a b b c c . ? a"), 6)
     truth = Truth.of_prompt(task, policy, sample)
     assert task.words(truth.answer) == ["a", "b", "c", "."]
     assert truth.ids is None
     inside = look_inside(_model(task, policy, config), task, policy, sample, truth)
     assert not inside.knows_ids
     assert all(step.true_ids is None for step in inside.steps)
-    circle = task.prompt(task.parse("a b b a ? a"), 6)
+    circle = task.prompt_batch(task.parse("a b b a ? a"), 6)
     assert Truth.of_prompt(task, policy, circle).answer is None
 
 

@@ -66,7 +66,7 @@ def test_a_sample_has_the_promised_shape(task, lengths):
     assert sample.length.tolist() == lengths
     assert not (sample.given & ~sample.answer).any()
     prompt = sample.tokens[0, : int(sample.prompt_tokens[0])].tolist()
-    assert task.prompt(prompt, 1).length.tolist() == lengths[:1]
+    assert task.prompt_batch(prompt, 1).length.tolist() == lengths[:1]
     for row, size in enumerate(sample.num_tokens.tolist()):
         last = sample.tokens[row, size - 1].item()
         assert (last == task.stop_token) == (task.stop_token is not None)
@@ -341,7 +341,7 @@ def test_prompts_typed_by_people():
     assert sparse.parse("-1 +0") == sparse.parse("- 1 + 0")
     chain = VariableAssignment(num_names=60)
     assert chain.words(chain.parse("a b b c ? a")) == ["a", "b", "b", "c", "?", "a"]
-    cycle = chain.prompt(chain.parse("a b b a ? a"), 9)
+    cycle = chain.prompt_batch(chain.parse("a b b a ? a"), 9)
     with pytest.raises(BadInput, match="returns to a"):
         chain.solve(cycle, 0)
     for bad in ("1;=01", "= 1"):
@@ -369,13 +369,13 @@ def test_prompts_of_sums_walks_and_tapes_typed_by_people():
         with pytest.raises(BadInput, match="cells with one"):
             tape.parse(bad)
     pointers = PointerChasing(num_names=60)
-    question = pointers.prompt(pointers.parse("b c a b c a ? a # # # # ; ="), 9)
+    question = pointers.prompt_batch(pointers.parse("b c a b c a ? a # # # # ; ="), 9)
     assert pointers.words(pointers.solve(question, 0)) == ["a", "b", "c", "a", "b", "."]  # round the cycle
     for bad in ("a b b a ? a #", "a b b ? a # ; =", "? a # ; =", "a b b a ? # ; =", "a b b a"):
         with pytest.raises(BadInput, match="statements and a question"):
             pointers.parse(bad)
     with pytest.raises(BadInput, match="where c leads to"):
-        pointers.solve(pointers.prompt(pointers.parse("a b b c ? a # # # ; ="), 9), 0)
+        pointers.solve(pointers.prompt_batch(pointers.parse("a b b c ? a # # # ; ="), 9), 0)
     graph = GraphWalk(num_names=60)
     assert graph.parse("a b b b a a ? a") == graph.parse("a b b b a a ? a =")
     for bad in ("a b b a a ? a", "a b b", "a b b >1 a a ? a", "a b b a ? a a"):
@@ -383,7 +383,7 @@ def test_prompts_of_sums_walks_and_tapes_typed_by_people():
             graph.parse(bad)
     for task, text in ((tape, "a ^ b"), (graph, "a b b b a a ? a")):  # who predicts has no moves to go by
         with pytest.raises(BadInput, match="also needs the moves"):
-            task.solve(task.prompt(task.parse(text), 9), 0)
+            task.solve(task.prompt_batch(task.parse(text), 9), 0)
 
 
 def test_a_long_sample_is_as_right_as_a_short_one():

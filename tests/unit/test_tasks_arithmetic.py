@@ -34,8 +34,8 @@ from longreach.tasks.calculation import settle
 def asked(task: Task, text: str) -> Sample:
     """A typed prompt with its answer."""
     tokens = task.parse(text)
-    answer = task.solve(task.prompt(tokens, 1), 0)
-    sample = task.prompt(tokens, len(answer))
+    answer = task.solve(task.prompt_batch(tokens, 1), 0)
+    sample = task.prompt_batch(tokens, len(answer))
     sample.tokens[0, len(tokens) :] = torch.tensor(answer)
     return sample
 
@@ -624,8 +624,8 @@ def test_numbers_typed_by_people():
         assert task.words(task.parse(typed)) == whole.split()
         assert task.parse(whole) == task.parse(whole.removesuffix("=")) == task.parse(typed)
     eleven = several.parse(" + ".join("9" * 11))
-    assert several.prompt(eleven, 1).length.tolist() == [1]
-    assert several.words(several.solve(several.prompt(eleven, 1), 0)) == ["9", "9", "."]
+    assert several.prompt_batch(eleven, 1).length.tolist() == [1]
+    assert several.words(several.solve(several.prompt_batch(eleven, 1), 0)) == ["9", "9", "."]
 
 
 @pytest.mark.parametrize(

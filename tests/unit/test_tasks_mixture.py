@@ -126,14 +126,14 @@ def test_typed_prompts():
         ("<sparse_parity> - 1 + 0 + 1", "1 ."),
         ("copy c a b", "c a b ."),
     ):
-        prompt = task.prompt(task.parse(text), 9)
+        prompt = task.prompt_batch(task.parse(text), 9)
         assert " ".join(task.words(task.solve(prompt, 0))) == answer
-    assert task.prompt(task.parse("addition 37 + 48"), 9).length.tolist() == [2]
+    assert task.prompt_batch(task.parse("addition 37 + 48"), 9).length.tolist() == [2]
     with pytest.raises(BadInput, match="begins with the name of its task; did you mean <copy>"):
         task.parse("copies c a b")
     with pytest.raises(BadInput, match="is not a token"):
         task.parse("copy 1 2")
-    wrong = task.prompt(task.parse("copy c a b"), 9)
+    wrong = task.prompt_batch(task.parse("copy c a b"), 9)
     with pytest.raises(BadInput, match="'c' is not a token of addition"):
         task.solve(replace(wrong, tokens=wrong.tokens.index_fill(1, torch.tensor([0]), 1)), 0)
 

@@ -15,7 +15,7 @@ from longreach.tasks import AssignmentTree, Maze, Scan, Turing
 
 def solved(task: Task, text: str) -> str:
     """The answer to a prompt typed by a person."""
-    return " ".join(task.words(task.solve(task.prompt(task.parse(text), 1), 0)))
+    return " ".join(task.words(task.solve(task.prompt_batch(task.parse(text), 1), 0)))
 
 
 def ids_of(task: Task, sample, form: str) -> list[str]:
@@ -52,7 +52,7 @@ def test_a_typed_turing_machine_writes_on_its_tape():
     # at the end it turns, reads what it wrote a moment ago, and finds the end again
     answer = "A a > b A b > a A ] < ] A a > b A ] < ] A ."
     assert solved(task, f"{FLIP} [ A a b ] # # # # # ;") == answer
-    assert task.prompt(task.parse(f"{FLIP} [ A a b ] # # ; ="), 1).length.tolist() == [2]
+    assert task.prompt_batch(task.parse(f"{FLIP} [ A a b ] # # ; ="), 1).length.tolist() == [2]
 
 
 @pytest.mark.parametrize("task", [Turing(states=3, symbols=4), Turing(steps=Span(1, 40))])
@@ -301,7 +301,7 @@ def test_assignments_typed_by_people():
     task = AssignmentTree(num_names=9)
     assert solved(task, "c=a-b; b=5; a=2; ? c") == "c a 2 b 5 ; c 7 ."
     assert solved(AssignmentTree(num_names=9, shape="chain"), "b = a + 3 ; a = 2 ; ? b =") == "b a 2 ; b 5 ."
-    assert task.prompt(task.parse("c=a-b; b=5; a=2; ? c"), 1).length.tolist() == [2]
+    assert task.prompt_batch(task.parse("c=a-b; b=5; a=2; ? c"), 1).length.tolist() == [2]
     for bad in (
         "c = a - b ; b = 5 ; ? c",  # a is not said
         "c = a - a ; a = 5 ; ? c",  # used twice
@@ -368,7 +368,7 @@ def test_commands_mean_what_they_mean_in_scan(command, actions):
 
 def test_coupled_ids_of_a_command_lead_to_its_phrase():
     task = Scan()
-    prompt = task.prompt(task.parse("look left twice after jump and run"), 7)
+    prompt = task.prompt_batch(task.parse("look left twice after jump and run"), 7)
     assert ids_of(task, prompt, "published") == ["1 1 1 0 2 0 3 4 0 2 1 1 1 1 3 0", "0 0 0 0 0 0 0 0 0 1 1 2 3 4 1 0"]
     assert ids_of(task, prompt, "aligned") == ["1 1 1 0 2 0 3 4 2 1 1 1 1 3 4 0", "0 0 0 0 0 0 0 0 1 1 2 3 4 1 0 0"]
 

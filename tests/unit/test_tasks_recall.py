@@ -183,7 +183,7 @@ def test_a_pointer_reaches_the_ids(task):
 def test_typed_prompts():
     task = Mqmtar(symbols=4)
     assert task.words(task.parse("abcd badd ? ba ab")) == list("abcdbadd?baab;=")
-    question = task.prompt(task.parse("abcd badd ? ba ab"), 9)
+    question = task.prompt_batch(task.parse("abcd badd ? ba ab"), 9)
     assert task.words(task.solve(question, 0)) == ["d", "d", "c", "d", "."]
     assert question.length.tolist() == [2]
     for bad in ("abc ? ab", "abcd ? a", "abcd ?", "abcd abdd ? ab", "abcd", "abcd ? ab ? ab", "ab;d ? ab", "? ab"):
@@ -192,7 +192,7 @@ def test_typed_prompts():
     with pytest.raises(BadInput, match="no pair has the key c c"):
         task.parse("abcd ? cc")
     single = AssociativeRecall()
-    assert single.words(single.solve(single.prompt(single.parse("a c b d ? b"), 1), 0)) == ["d"]
+    assert single.words(single.solve(single.prompt_batch(single.parse("a c b d ? b"), 1), 0)) == ["d"]
     with pytest.raises(BadInput, match="a prompt is pairs"):
         single.parse("a c b d ? b a")
 
@@ -276,7 +276,7 @@ def test_pointers_point_evenly_and_windows_are_added():
 
 
 def answer(task: Task, text: str) -> str:
-    return " ".join(task.words(task.solve(task.prompt(task.parse(text), 99), 0)))
+    return " ".join(task.words(task.solve(task.prompt_batch(task.parse(text), 99), 0)))
 
 
 def test_more_typed_prompts():
@@ -290,7 +290,7 @@ def test_more_typed_prompts():
     assert answer(PointerValueRetrieval(), "0002:71495") == "4"
     assert answer(PointerValueRetrieval(window=2), "0 0 0 2 : 7 1 4 9 5 =") == "3"
     short = Needle(value_tokens=2)
-    assert short.prompt(short.parse("c A 40 ; a a B 7 1 ; b ? A"), 3).length.tolist() == [4]
+    assert short.prompt_batch(short.parse("c A 40 ; a a B 7 1 ; b ? A"), 3).length.tolist() == [4]
 
 
 @pytest.mark.parametrize(

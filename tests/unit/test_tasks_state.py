@@ -32,7 +32,7 @@ from longreach.tasks.prefix_scan import scan
 
 def solved(task: Task, text: str) -> str:
     tokens = task.parse(text)
-    return " ".join(task.words(task.solve(task.prompt(tokens, 1), 0)))
+    return " ".join(task.words(task.solve(task.prompt_batch(tokens, 1), 0)))
 
 
 def words_of(task: Task, sample: Sample, row: int) -> tuple[list[str], list[str]]:
@@ -44,7 +44,7 @@ def words_of(task: Task, sample: Sample, row: int) -> tuple[list[str], list[str]
 
 def ids_of(task: Task, text: str, answer_tokens: int, form: str) -> str:
     """Coupled IDs of a typed prompt and its answer."""
-    ids = task.coupling(task.prompt(task.parse(text), answer_tokens), form)
+    ids = task.coupling(task.prompt_batch(task.parse(text), answer_tokens), form)
     return " / ".join(" ".join(map(str, level)) for level in ids[0].tolist())
 
 

@@ -117,7 +117,7 @@ def test_generation_goes_on_with_the_ids_of_its_own_tokens(corpus: str) -> None:
     model = build_model(
         TransformerConfig(layers=1, width=32, heads=2), len(task.vocabulary), 0, policy.level_sizes(task), 200
     )
-    prompt = task.prompt(task.parse("The lamp. The"), budget=40)
+    prompt = task.prompt_batch(task.parse("The lamp. The"), budget=40)
     done = generate(model.eval(), task, policy, prompt)
     written = type(prompt)(**{**vars(prompt), "tokens": done.tokens})
     stop = int((done.tokens[0] == task.stop_token).int().argmax()) or done.tokens.shape[1]

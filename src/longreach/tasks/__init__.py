@@ -31,11 +31,13 @@ from longreach.tasks.needle import Needle
 from longreach.tasks.odds_first import OddsFirst
 from longreach.tasks.parity import Parity
 from longreach.tasks.parity_scratchpad import ParityScratchpad
+from longreach.tasks.plain import PlainTask, Row
 from longreach.tasks.plain_addition import PlainAddition
 from longreach.tasks.planted import Planted
 from longreach.tasks.planted_laws import Label, PositionLaw, TokenLaw
 from longreach.tasks.pointer_chasing import PointerChasing
 from longreach.tasks.pointer_value_retrieval import PointerValueRetrieval
+from longreach.tasks.program import Program, Region
 from longreach.tasks.recall import AssociativeRecall, Mqmtar
 from longreach.tasks.reverse import Reverse
 from longreach.tasks.scan import Scan
@@ -94,12 +96,16 @@ __all__ = [
     "ParityScratchpad",
     "Part",
     "PlainAddition",
+    "PlainTask",
     "Planted",
     "PointerChasing",
     "PointerValueRetrieval",
     "PositionLaw",
     "RepeatCopy",
+    "Program",
+    "Region",
     "Reverse",
+    "Row",
     "Sample",
     "Scan",
     "SolveEquation",

@@ -96,6 +96,11 @@ class Task(Settings):
         return False
 
     @property
+    def draws_on_host(self) -> bool:
+        """Whether samples are drawn in Python on the CPU, whatever the device: see `PlainTask`."""
+        return False
+
+    @property
     def open_ended(self) -> bool:
         """Whether there is no right answer, only a more or less likely one: then the loss counts, not exact match."""
         return False
@@ -180,7 +185,7 @@ class Task(Settings):
             raise BadInput(f"{self.name}: the prompt is empty")
         return tokens
 
-    def prompt(self, tokens: Sequence[int], budget: int) -> Sample:
+    def prompt_batch(self, tokens: Sequence[int], budget: int) -> Sample:
         """A batch of one prompt with room for `budget` answer tokens."""
         row = torch.full((1, len(tokens) + budget), PAD)
         row[0, : len(tokens)] = torch.tensor(list(tokens))

@@ -123,7 +123,7 @@ class IndexHints(Task):
 
     def parse(self, text: str) -> list[int]:
         """A prompt without hints, which are counted from 1."""
-        plain = self.of.prompt(self.of.parse(text), 1)
+        plain = self.of.prompt_batch(self.of.parse(text), 1)
         self._check_hints(plain)
         hinted = self._with_hints(plain, self._ids(plain))
         return hinted.tokens[0, : int(hinted.prompt_tokens[0])].tolist()

@@ -145,9 +145,9 @@ class PointerChasing(Task):
             raise BadInput(f"pointer_chasing: a prompt is statements and a question, a b b a ? a # ; =, got {text!r}")
         return tokens
 
-    def prompt(self, tokens: Sequence[int], budget: int) -> Sample:
+    def prompt_batch(self, tokens: Sequence[int], budget: int) -> Sample:
         length = list(tokens).index(_QUERY) // 2  # counted, since any number of marks may follow
-        return replace(super().prompt(tokens, budget), length=torch.tensor([length]))
+        return replace(super().prompt_batch(tokens, budget), length=torch.tensor([length]))
 
     def prompt_length(self, tokens: Sequence[int]) -> int:
         return tokens.index(_QUERY) // 2

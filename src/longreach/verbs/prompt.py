@@ -31,16 +31,16 @@ def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | N
             raise BadInput(f"{argument('max_tokens')} must be at least 1, got {max_tokens}")
         asked = argument("max_tokens", max_tokens)
         check_memory(max_tokens * _TOKEN_BYTES, "cpu", asked, "use a smaller one", _warn)
-        return task.prompt(tokens, max_tokens)
+        return task.prompt_batch(tokens, max_tokens)
     room = 1 if task.stop_token is None else 2 * len(tokens) + 16
     if config.ids.draws_test_ids:
         most = task.max_tokens(task.prompt_length(tokens)) - len(tokens)
-        return task.prompt(tokens, max(1, min(room, most)))
-    sample = task.prompt(tokens, room)
+        return task.prompt_batch(tokens, max(1, min(room, most)))
+    sample = task.prompt_batch(tokens, room)
     if model.largest_id is None:
         return sample
     beyond = (config.ids.evaluation_ids(task, sample)[0] > model.largest_id).any(0)
-    return task.prompt(tokens, max(1, room - int(beyond.sum())))
+    return task.prompt_batch(tokens, max(1, room - int(beyond.sum())))
 
 
 def expect_generation(config: RunConfig, model: Model, sample: Sample, smaller: str) -> None:
