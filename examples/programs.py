@@ -1,6 +1,7 @@
 """Shipped tasks, written again as programs with cursors.  The tests compare their tokens, IDs and dependencies."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from longreach.api import BadInput, Program, Region
 
@@ -74,12 +75,12 @@ class VariableAssignment(Program):
     alphabet = tuple("abcdefghijklmnopqrstuvwxyz")
     regions = {
         "statements": Region(record=2, close="", start="nowhere"),
-        "query": Region(opening="?", close="", placed=False),
+        "query": Region(opening="?", close="", placed=False, size=1),
     }
 
     def prompt(self, rng, length):
         names = rng.sample(self.alphabet, length + 2)  # at most 24 statements
-        chain = [*zip(names[:3], names[1:4], strict=True)]
+        chain = [*pairwise(names[:4])]
         others = [(left, rng.choice(names)) for left in names[4 : length + 1]]
         statements = rng.sample(chain + others, length)
         return {"statements": [name for pair in statements for name in pair], "query": names[:1]}
@@ -97,7 +98,7 @@ class PointerChasing(Program):
     alphabet = ("#", *"abcdefghijklmnopqrstuvwxyz")
     regions = {
         "statements": Region(record=2, close="", start="nowhere"),
-        "query": Region(opening="?", close="", placed=False, record=1),
+        "query": Region(opening="?", close="", placed=False, size=1),
         "marks": Region(),
     }
 

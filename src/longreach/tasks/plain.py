@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.seeding import Draws, stream
-from longreach.tasks.base import PAD, Form, Sample, Task
+from longreach.tasks.base import Form, Sample, Task
 
 T = TypeVar("T")
 
@@ -72,12 +72,14 @@ class PlainTask(Task):
         return run_foreign(self.name, lambda: self.row(random.Random(key), length))
 
     @cached_property
-    def vocabulary(self) -> tuple[str, ...]:  # type: ignore[override]
+    def vocabulary(self) -> tuple[str, ...]:
         words = list(dict.fromkeys(self.alphabet)) or self._collected
         own = [self.pad, self.stop, *self.signs()]
         twice = sorted(set(own) & set(words) - {*self.signs()})
         if twice:
-            raise BadInput(f"{self.name}: {' '.join(twice)} is padding or the stop token; set `pad` and `stop` to others")
+            raise BadInput(
+                f"{self.name}: {' '.join(twice)} is padding or the stop token; set `pad` and `stop` to others"
+            )
         return tuple(dict.fromkeys([*own, *words]))
 
     @property
@@ -99,7 +101,7 @@ class PlainTask(Task):
         return sorted(found - {self.pad, self.stop, *self.signs()}, key=lambda word: (len(word), word))
 
     @cached_property
-    def stop_token(self) -> int:  # type: ignore[override]
+    def stop_token(self) -> int:
         return 1
 
     @cached_property
@@ -215,9 +217,7 @@ class PlainTask(Task):
         if form in sample.hidden:
             return sample.hidden[form]
         ids = torch.zeros(len(sample.tokens), len(self.coupling_levels), sample.tokens.shape[1], dtype=torch.long)
-        for number, (tokens, end) in enumerate(
-            zip(sample.tokens.tolist(), sample.prompt_tokens.tolist(), strict=True)
-        ):
+        for number, (tokens, end) in enumerate(zip(sample.tokens.tolist(), sample.prompt_tokens.tolist(), strict=True)):
             for level, known in enumerate(self.prompt_ids(self.words(tokens[:end]), form)):
                 ids[number, level, : len(known)] = torch.tensor(known)
         return ids.to(sample.tokens.device)

@@ -34,6 +34,9 @@ class Region:
     """How many words share a place."""
     mark: str = ""
     """A word of the region that stands before a place and shares its ID: cursors start there."""
+    size: int = 0
+    """The number of words, where it never varies; 0 if it does.  A region needs it, `close`, or an `opening` behind it,
+    so that prompts can be read back."""
     start: Literal["first", "nowhere"] = "first"
     """Where cursors start if there is no mark: at place 1, or nowhere until `find`."""
     placed: bool = True
@@ -102,7 +105,7 @@ class Program(PlainTask):
         return Layout(specs, of_cursor, {name: self.levels.get(name, name) for name in names})
 
     @cached_property
-    def coupling_levels(self) -> tuple[Level, ...]:  # type: ignore[override]
+    def coupling_levels(self) -> tuple[Level, ...]:
         return self.layout.coupling_levels
 
     @property
@@ -160,13 +163,18 @@ class Program(PlainTask):
                 self._refuse_prompt(words, f"{' '.join(in_front)} is missing before {name}")
             at += len(in_front)
             ending = spec.close if spec.close and not spec.backward else ""
+            if spec.size and not ending:
+                found[name], at = words[at : at + spec.size], at + spec.size
+                continue
             if not ending:
                 following = shown[number + 1][1] if number + 1 < len(shown) else None
                 ending = self.sign if following is None else following.opening
                 if following is not None and not ending:
                     ending = following.close if following.backward else ""
             if not ending:
-                raise BadInput(f"{self.name}: region {name} needs `close`, or the next one `opening`, to be read back")
+                raise BadInput(
+                    f"{self.name}: region {name} needs `close` or `size`, or the next one `opening`, to be read back"
+                )
             if ending not in words[at:]:
                 self._refuse_prompt(words, f"{ending} is missing behind {name}")
             end = words.index(ending, at)
@@ -264,12 +272,11 @@ class Trace:
         self._last_fields: dict[str, int] = {}
         self._pushed: dict[str, int] = {}
         self._carried = True  # the sign carries the places at which cursors start
-        self._arguments = {
-            name: Given(self, name, regions[region]) if self.layout.specs[region].given else Cursor(self, name)
-            for name, region in self.layout.of_cursor.items()
-        }
+        given = {name: at for name, at in self.layout.of_cursor.items() if self.layout.specs[at].given}
+        self._given = {name: Given(self, regions[region]) for name, region in given.items()}
+        self._cursors = {name: Cursor(self, name) for name in self.layout.of_cursor if name not in given}
         self._placing = [
-            (level, [self._arguments[cursor] for cursor in cursors]) for level, cursors in self.layout.placing.items()
+            (level, [self._cursors[cursor] for cursor in cursors]) for level, cursors in self.layout.placing.items()
         ]
         self.aligned.append(self._places())
         self._sign = dict(self.aligned[0])
@@ -277,7 +284,7 @@ class Trace:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        return {**self._arguments, "write": Write(self)}
+        return {**self._cursors, **self._given, "write": Write(self)}
 
     @property
     def answer(self) -> list[str]:
@@ -294,7 +301,7 @@ class Trace:
         if spec.close and not spec.backward:
             closing = (len(self.words),)
             self.words.append(spec.close)
-        plain = []
+        plain: list[int] = []
         for index in range(first, first + len(words)):
             if spec.mark and self.words[index] == spec.mark:
                 marked.append((index, len(plain)))
@@ -334,7 +341,7 @@ class Trace:
         return self.words[index]
 
     def notice(self, cursor: str, indices: Sequence[int]) -> None:
-        """Record the words that `find` matched.  The token before does not depend on them, so it carries later moves."""
+        """Record the words that `find` matched.  The token before still carries the moves that follow."""
         self._now += [(cursor, field, index) for field, index in enumerate(indices, start=1)]
 
     def take_stop(self) -> None:
@@ -348,16 +355,17 @@ class Trace:
         self._now.append(("last", 1, len(self.words) - 1))
         return self.words[-1]
 
-    def write(self, word: str, region: str = "", given: bool = False) -> None:
+    def write(self, word: str, given: bool = False, pushed_by: "Cursor | None" = None) -> None:
         self.operate()
         if not isinstance(word, str):
             raise BadInput(f"{self.program.name}: write takes a word, got {word!r}")
         self._finish_step()
         self._pushed = {}
-        if region:
-            places = self.found[region].places
+        if pushed_by is not None:
+            places = self.found[pushed_by.region].places
             places.append((len(self.words),))
-            self._pushed = {region: len(places)}
+            pushed_by.place = len(places)
+            self._pushed = {pushed_by.region: len(places)}
         self.published.append(self._places() | {f"{name} field": at for name, at in self._last_fields.items()})
         self._last_fields = {}
         if given:
@@ -426,18 +434,16 @@ class Trace:
                 for index, place in words.marks:
                     ids[level][index] = place
         for level, place in self._sign.items():
-            written = any(self.found[cursor.region].spec.written for cursor in self._arguments_of(level))
+            written = any(self.layout.specs[self.layout.of_cursor[one]].written for one in self.layout.placing[level])
             if form == "aligned" or written:
                 ids[level][self.end - 1] = place
         return [ids[name] for name in names]
 
-    def _arguments_of(self, level: str) -> "list[Cursor]":
-        return next((cursors for name, cursors in self._placing if name == level), [])
-
     def row(self) -> Row:
         names = [level.name for level in self.layout.coupling_levels]
         ids: dict[Form, list[list[int]]] = {}
-        for form, carried in (("published", self.published), ("aligned", self.aligned[1:])):
+        all_carried: dict[Form, list[dict[str, int]]] = {"published": self.published, "aligned": self.aligned[1:]}
+        for form, carried in all_carried.items():
             answer = [[step.get(name, 0) for step in carried] for name in names]
             ids[form] = [before + behind for before, behind in zip(self.prompt_ids(form), answer, strict=True)]
         reads = [sorted({index for _, _, index in step}) for step in self.reads]
@@ -493,7 +499,7 @@ class Cursor:
         self._trace.moved(self.name, f"step {by}")
 
     def find(self, *words: str) -> bool:
-        """Move to the first place that begins with these words, which are read; nowhere, and False, if there is none."""
+        """Move to the first place that begins with these words, which are read; nowhere and False if there is none."""
         self._trace.moved(self.name, f"find {' '.join(words)}")
         for place, indices in enumerate(self._words.places, start=1):
             if all(self._trace.words[index] == word for index, word in zip(indices, words, strict=False)) and len(
@@ -508,22 +514,32 @@ class Cursor:
     def jump(self, other: "Cursor") -> None:
         """Move to where another cursor of the same region stands."""
         if other.region != self.region:
-            raise BadInput(f"{self._trace.program.name}: {self.name} and {other.name} are in different regions{_caller()}")
+            raise BadInput(
+                f"{self._trace.program.name}: {self.name} and {other.name} are in different regions{_caller()}"
+            )
         self.place = other.place
         self._trace.moved(self.name, f"jump {other.name}")
 
+    def rewind(self) -> None:
+        """Move to where the cursor started, which the sign in front of the answer shows."""
+        self.place = self._words.start
+        self._trace.moved(self.name, "rewind")
+
     def push(self, word: str) -> None:
-        """Write a word of the answer that becomes the last place of this region."""
+        """Write a word of the answer that becomes the last place of this region, and move there.
+
+        The token carries its own place on all levels of the region.
+        """
         if not self._words.spec.written:
             raise BadInput(f"{self._trace.program.name}: region {self.region} is not written{_caller()}")
-        self._trace.write(word, region=self.region)
+        self._trace.write(word, pushed_by=self)
 
 
 class Given:
     """Words that are drawn while the answer is written."""
 
-    def __init__(self, trace: Trace, name: str, words: list[str]) -> None:
-        self.name, self.region, self._trace, self._words, self._at = name, name, trace, words, 0
+    def __init__(self, trace: Trace, words: list[str]) -> None:
+        self._trace, self._words, self._at = trace, words, 0
 
     def take(self) -> str | None:
         """Write the next word into the answer, and return it; None behind the last: then the stop token is given."""
