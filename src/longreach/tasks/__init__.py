@@ -8,6 +8,7 @@ from longreach.tasks.binary import BinaryAddition, BinaryMultiplication
 from longreach.tasks.compute_sqrt import ComputeSqrt
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.counting import Count, Counting
+from longreach.tasks.cursors import Region
 from longreach.tasks.cycle_navigation import CycleNavigation
 from longreach.tasks.dyck import Dyck
 from longreach.tasks.even_pairs import EvenPairs
@@ -37,7 +38,7 @@ from longreach.tasks.planted import Planted
 from longreach.tasks.planted_laws import Label, PositionLaw, TokenLaw
 from longreach.tasks.pointer_chasing import PointerChasing
 from longreach.tasks.pointer_value_retrieval import PointerValueRetrieval
-from longreach.tasks.program import Program, Region
+from longreach.tasks.program import Program
 from longreach.tasks.recall import AssociativeRecall, Mqmtar
 from longreach.tasks.reverse import Reverse
 from longreach.tasks.scan import Scan

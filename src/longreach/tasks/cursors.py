@@ -1,0 +1,426 @@
+"""Cursors over the regions of a prompt, and the record of all that they read: where a program's IDs come from."""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from longreach.errors import BadInput
+from longreach.tasks.base import Form, Level
+from longreach.tasks.plain import Row
+
+_MOST_OPERATIONS = 20_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """How the words of one region stand in the prompt, and which IDs they have.
+
+    Places count from 1.  With `record: 2` two words share a place, and a second level numbers them within it.
+    """
+
+    close: str = ";"
+    """The word behind the last place; it has a place of its own.  Empty: there is none, and `at_end` cannot be read."""
+    opening: str = ""
+    """A word in front of the region, with the reserved ID."""
+    backward: bool = False
+    """Whether places count from the last word to the first.  The closing word then stands in front."""
+    record: int = 1
+    """How many words share a place."""
+    mark: str = ""
+    """A word of the region that stands before a place and shares its ID: cursors start there."""
+    size: int = 0
+    """The number of words, where it never varies; 0 if it does.  A region needs it, `close`, or an `opening` behind it,
+    so that prompts can be read back."""
+    start: Literal["first", "nowhere"] = "first"
+    """Where cursors start if there is no mark: at place 1, or nowhere until `find`."""
+    placed: bool = True
+    """Whether its words have IDs.  False: the reserved one, so that cursors are found by content alone."""
+    written: bool = False
+    """Whether the region is a part of the answer, to which `push` adds.  Place 1 is the sign in front of the answer."""
+    given: bool = False
+    """Whether its words are no part of the prompt: `take` writes the next one into the answer, where it is given."""
+
+    def __post_init__(self) -> None:
+        if self.record < 1:
+            raise ValueError(f"region.record must be at least 1, got {self.record}")
+        if self.record > 1 and (self.written or self.given or self.mark):
+            raise ValueError("region.record is for words of the prompt without a mark")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The regions of a program, and the levels of its cursors."""
+
+    specs: Mapping[str, Region]
+    of_cursor: Mapping[str, str]
+    level_of: Mapping[str, str]
+
+    @cached_property
+    def placing(self) -> dict[str, list[str]]:
+        """Return the cursors of each level, where their regions have IDs."""
+        found: dict[str, list[str]] = {}
+        for cursor, region in self.of_cursor.items():
+            if self.specs[region].placed and not self.specs[region].given:
+                found.setdefault(self.level_of[cursor], []).append(cursor)
+        return found
+
+    @cached_property
+    def fielded(self) -> list[str]:
+        """Return the regions whose places hold several words."""
+        used = {self.of_cursor[cursor] for cursors in self.placing.values() for cursor in cursors}
+        return [name for name, spec in self.specs.items() if spec.record > 1 and name in used]
+
+    @cached_property
+    def coupling_levels(self) -> tuple[Level, ...]:
+        fields = [Level(f"{name} field", size=self.specs[name].record) for name in self.fielded]
+        return (*(Level(name) for name in self.placing), *fields)
+
+
+@dataclass
+class _Words:
+    """The places of one region: for each, the indices of its words in the sequence."""
+
+    spec: Region
+    places: list[tuple[int, ...]] = field(default_factory=list)
+    start: int | None = 1
+    marks: list[tuple[int, int]] = field(default_factory=list)
+    """Index and place of each mark."""
+
+    def inside(self, place: int | None) -> bool:
+        return place is not None and 1 <= place <= len(self.places)
+
+
+class Trace:
+    """One run of a program: the words that it wrote, with all that it read and all moves of its cursors."""
+
+    def __init__(self, name: str, sign: str, stop: str, layout: Layout, regions: Mapping[str, list[str]]) -> None:
+        self.name, self.stop, self.layout = name, stop, layout
+        self.words: list[str] = []
+        """Prompt and answer."""
+        self.found: dict[str, _Words] = {}
+        for name, spec in self.layout.specs.items():
+            if spec.written:
+                self.found[name] = _Words(spec)
+            elif not spec.given:
+                self._lay_out(name, spec, regions[name])
+        self.words.append(sign)
+        self.end = len(self.words)
+        for words in self.found.values():
+            if words.spec.written:
+                words.places.append((self.end - 1,))
+        self.operations = 0
+        self.reads: list[list[tuple[str, int, int]]] = []
+        """For each written token, and the stop: cursor (or `last`), field and index of every read, in order."""
+        self.moves: list[list[tuple[str, str]]] = [[]]
+        """Moves before the first read behind each written token; those of the sign come first."""
+        self.given: list[int] = []
+        self.aligned: list[dict[str, int]] = []
+        """IDs by level of the sign and of each written token."""
+        self.published: list[dict[str, int]] = []
+        self.strays: list[tuple[int, str]] = []
+        """Number of a written token, and a cursor that it was read through at a place that no token before carries."""
+        self._now: list[tuple[str, int, int]] = []
+        self._fields: dict[str, int] = {}
+        self._last_fields: dict[str, int] = {}
+        self._pushed: dict[str, int] = {}
+        self._carried = True  # the sign carries the places at which cursors start
+        given = {name: at for name, at in self.layout.of_cursor.items() if self.layout.specs[at].given}
+        self._given = {name: Given(self, regions[region]) for name, region in given.items()}
+        self._cursors = {name: Cursor(self, name) for name in self.layout.of_cursor if name not in given}
+        self._placing = [
+            (level, [self._cursors[cursor] for cursor in cursors]) for level, cursors in self.layout.placing.items()
+        ]
+        self.aligned.append(self._places())
+        self._sign = dict(self.aligned[0])
+        self._held = self._places_of_cursors()
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {**self._cursors, **self._given, "write": Write(self)}
+
+    @property
+    def answer(self) -> list[str]:
+        return self.words[self.end :]
+
+    def _lay_out(self, name: str, spec: Region, words: list[str]) -> None:
+        mine = self.found[name] = _Words(spec, start=None if spec.start == "nowhere" else 1)
+        self.words += [spec.opening] * bool(spec.opening)
+        closing = (len(self.words),)
+        if spec.close and spec.backward:
+            self.words.append(spec.close)
+        first, marked = len(self.words), []
+        self.words += words
+        if spec.close and not spec.backward:
+            closing = (len(self.words),)
+            self.words.append(spec.close)
+        plain: list[int] = []
+        for index in range(first, first + len(words)):
+            if spec.mark and self.words[index] == spec.mark:
+                marked.append((index, len(plain)))
+            else:
+                plain.append(index)
+        mine.places = [tuple(plain[at : at + spec.record]) for at in range(0, len(plain), spec.record)]
+        if spec.backward:
+            mine.places.reverse()
+        for index, before in marked:
+            mine.start = len(plain) - before if spec.backward else before + 1
+            mine.marks.append((index, mine.start))
+        if spec.close:
+            mine.places.append(closing)
+
+    # what cursors and `write` report
+
+    def operate(self) -> None:
+        self.operations += 1
+        if self.operations > _MOST_OPERATIONS:
+            raise BadInput(f"{self.name}: the program does not end: {_MOST_OPERATIONS:,} operations were made")
+
+    def moved(self, cursor: str, how: str) -> None:
+        self.operate()
+        if not self._carried:
+            self.moves[-1].append((cursor, how))
+
+    def read(self, cursor: "Cursor", place: int, field: int) -> str:
+        self.operate()
+        self._carry()
+        region = self.layout.of_cursor[cursor.name]
+        self._fields.setdefault(region, field)
+        self._last_fields[region] = field
+        if self._held.get(cursor.name, place) != place:
+            self.strays.append((len(self.words) - self.end, cursor.name))
+        index = self.found[region].places[place - 1][field - 1]
+        self._now.append((cursor.name, field, index))
+        return self.words[index]
+
+    def notice(self, cursor: str, indices: Sequence[int]) -> None:
+        """Record the words that `find` matched.  The token before still carries the moves that follow."""
+        self._now += [(cursor, field, index) for field, index in enumerate(indices, start=1)]
+
+    def take_stop(self) -> None:
+        """Let the stop token be given."""
+        self.given.append(len(self.words) - self.end)
+
+    def read_last(self) -> str | None:
+        self.operate()
+        if len(self.words) == self.end:
+            return None
+        self._now.append(("last", 1, len(self.words) - 1))
+        return self.words[-1]
+
+    def write(self, word: str, given: bool = False, pushed_by: "Cursor | None" = None) -> None:
+        self.operate()
+        if not isinstance(word, str):
+            raise BadInput(f"{self.name}: write takes a word, got {word!r}")
+        self._finish_step()
+        self._pushed = {}
+        if pushed_by is not None:
+            places = self.found[pushed_by.region].places
+            places.append((len(self.words),))
+            pushed_by.place = len(places)
+            self._pushed = {pushed_by.region: len(places)}
+        self.published.append(self._places() | {f"{name} field": at for name, at in self._last_fields.items()})
+        self._last_fields = {}
+        if given:
+            self.given.append(len(self.words) - self.end)
+        self.words.append(word)
+        self.reads.append(self._now)
+        self.moves.append([])
+        self._now, self._carried = [], False
+
+    def finish(self) -> None:
+        """End the answer."""
+        self._finish_step()
+        self.reads.append(self._now)
+
+    def _finish_step(self) -> None:
+        """Complete the IDs that the token before carries."""
+        self._carry()
+        for region, at in self._fields.items():
+            if region in self.layout.fielded:
+                self.aligned[-1][f"{region} field"] = at
+        self._fields = {}
+
+    def _carry(self) -> None:
+        """Let the last token carry the places of the cursors, before the first read behind it."""
+        if not self._carried:
+            self._carried = True
+            self.aligned.append(self._places())
+            self._held = self._places_of_cursors()
+
+    def _places_of_cursors(self) -> dict[str, int | None]:
+        """Return the place of each cursor with a level, as the last token carries it."""
+        cursors = [cursor for _, cursors in self._placing for cursor in cursors]
+        return {cursor.name: self._pushed.get(cursor.region, cursor.place) for cursor in cursors}
+
+    def _places(self) -> dict[str, int]:
+        """Return the ID of each level: 0 where its cursors stand nowhere or outside."""
+        found: dict[str, int] = {}
+        for level, cursors in self._placing:
+            place = cursors[0].place
+            for other in cursors[1:]:
+                if other.place != place:
+                    raise BadInput(
+                        f"{self.name}: {cursors[0].name} and {other.name} share the level {level}, but stand at"
+                        f" {place} and {other.place}"
+                    )
+            pushed = [self._pushed[cursor.region] for cursor in cursors if cursor.region in self._pushed]
+            inside = any(self.found[cursor.region].inside(place) for cursor in cursors)
+            found[level] = pushed[0] if pushed else (place or 0) * inside
+        return found
+
+    # results
+
+    def prompt_ids(self, form: Form) -> list[list[int]]:
+        """Return the IDs of the prompt for each level."""
+        names = [level.name for level in self.layout.coupling_levels]
+        ids = {name: [0] * self.end for name in names}
+        for level, cursors in self._placing:
+            for region in {cursor.region for cursor in cursors}:
+                words = self.found[region]
+                for place, indices in enumerate(words.places, start=1):
+                    for at, index in enumerate(indices, start=1):
+                        if index < self.end:
+                            ids[level][index] = place
+                            if region in self.layout.fielded and (place < len(words.places) or not words.spec.close):
+                                ids[f"{region} field"][index] = at
+                for index, place in words.marks:
+                    ids[level][index] = place
+        for level, place in self._sign.items():
+            written = any(self.layout.specs[self.layout.of_cursor[one]].written for one in self.layout.placing[level])
+            if form == "aligned" or written:
+                ids[level][self.end - 1] = place
+        return [ids[name] for name in names]
+
+    def row(self) -> Row:
+        names = [level.name for level in self.layout.coupling_levels]
+        ids: dict[Form, list[list[int]]] = {}
+        all_carried: dict[Form, list[dict[str, int]]] = {"published": self.published, "aligned": self.aligned[1:]}
+        for form, carried in all_carried.items():
+            answer = [[step.get(name, 0) for step in carried] for name in names]
+            ids[form] = [before + behind for before, behind in zip(self.prompt_ids(form), answer, strict=True)]
+        reads = [sorted({index for _, _, index in step}) for step in self.reads]
+        return Row(self.words[: self.end], self.answer, ids, reads, self.given)
+
+    def steps(self) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Return, for each token that is predicted: the words it was read from, and what came of them.
+
+        Equal words must have equal outcomes: the written word, and the moves of the cursors behind it.
+        """
+        for number, reads in enumerate(self.reads):
+            seen = tuple((cursor, at, self.words[index]) for cursor, at, index in reads)
+            nowhere = tuple(level for level, place in self.aligned[number].items() if place == 0)
+            stops = number == len(self.answer)
+            word = self.stop if stops else self.answer[number]
+            if number in self.given:
+                continue
+            yield (seen, nowhere), (word, () if stops else tuple(self.moves[number + 1]))
+
+
+class Cursor:
+    """A place in a region.  Moves cost nothing; every read counts as a token that the next written one depends on."""
+
+    def __init__(self, trace: Trace, name: str) -> None:
+        self.name, self._trace = name, trace
+        self.region = trace.layout.of_cursor[name]
+        self._words = trace.found[self.region]
+        self.place: int | None = self._words.start
+
+    def read(self, field: int = 1) -> str:
+        """Return the word here, or word number `field` of the record."""
+        if self.place is None or not self._words.inside(self.place):
+            where = "nowhere" if self.place is None else f"at {self.place} of {len(self._words.places)} places"
+            raise BadInput(f"{self._trace.name}: {self.name} reads, but stands {where}{_caller()}")
+        if not 1 <= field <= len(self._words.places[self.place - 1]):
+            raise BadInput(f"{self._trace.name}: {self.name} has no word {field} at {self.place}{_caller()}")
+        return self._trace.read(self, self.place, field)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the closing word stands here, which is read."""
+        spec = self._words.spec
+        if not spec.close or spec.written:
+            raise BadInput(f"{self._trace.name}: region {self.region} has no closing word to read{_caller()}")
+        closed: bool = self.read() == spec.close and self.place == len(self._words.places)
+        return closed
+
+    def step(self, by: Literal[1, -1] = 1) -> None:
+        """Move to the next place, or to the one before."""
+        if by not in (1, -1):
+            raise BadInput(f"{self._trace.name}: a step is 1 or -1, got {by!r}{_caller()}")
+        self.place = None if self.place is None else self.place + by
+        self._trace.moved(self.name, f"step {by}")
+
+    def find(self, *words: str) -> bool:
+        """Move to the first place that begins with these words, which are read; nowhere and False if there is none."""
+        self._trace.moved(self.name, f"find {' '.join(words)}")
+        for place, indices in enumerate(self._words.places, start=1):
+            if all(self._trace.words[index] == word for index, word in zip(indices, words, strict=False)) and len(
+                words
+            ) <= len(indices):
+                self.place = place
+                self._trace.notice(self.name, indices[: len(words)])
+                return True
+        self.place = None
+        return False
+
+    def jump(self, other: "Cursor") -> None:
+        """Move to where another cursor of the same region stands."""
+        if other.region != self.region:
+            raise BadInput(f"{self._trace.name}: {self.name} and {other.name} are in different regions{_caller()}")
+        self.place = other.place
+        self._trace.moved(self.name, f"jump {other.name}")
+
+    def rewind(self) -> None:
+        """Move to where the cursor started, which the sign in front of the answer shows."""
+        self.place = self._words.start
+        self._trace.moved(self.name, "rewind")
+
+    def push(self, word: str) -> None:
+        """Write a word of the answer that becomes the last place of this region, and move there.
+
+        The token carries its own place on all levels of the region.
+        """
+        if not self._words.spec.written:
+            raise BadInput(f"{self._trace.name}: region {self.region} is not written{_caller()}")
+        self._trace.write(word, pushed_by=self)
+
+
+class Given:
+    """Words that are drawn while the answer is written."""
+
+    def __init__(self, trace: Trace, words: list[str]) -> None:
+        self._trace, self._words, self._at = trace, words, 0
+
+    def take(self) -> str | None:
+        """Write the next word into the answer, and return it; None behind the last: then the stop token is given."""
+        if self._at == len(self._words):
+            self._trace.take_stop()
+            return None
+        word, self._at = self._words[self._at], self._at + 1
+        self._trace.write(word, given=True)
+        return word
+
+
+class Write:
+    """Writes the answer."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def __call__(self, word: str) -> None:
+        """Write one word."""
+        self._trace.write(word)
+
+    def last(self) -> str | None:
+        """Return the word written last, which is read; None before the first."""
+        return self._trace.read_last()
+
+
+def _caller() -> str:
+    """Return where a user's code called a cursor."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    return "" if frame is None else f" ({frame.f_code.co_filename}:{frame.f_lineno})"
