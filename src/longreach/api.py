@@ -37,6 +37,7 @@ from longreach.objectives import DependencyLoss, IdLoss, Objective, TokenLoss
 from longreach.positions.encodings import (
     AlibiConfig,
     CopeConfig,
+    EqualIdsConfig,
     FireConfig,
     KerpleConfig,
     LearnedConfig,
@@ -92,6 +93,7 @@ __all__ = [
     "Diagnosis",
     "Draws",
     "EntmaxConfig",
+    "EqualIdsConfig",
     "EvalConfig",
     "ExecutionConfig",
     "FireConfig",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -37,6 +37,9 @@ class PointerConfig(PositionHeadConfig):
     kind_first: bool = False
     """Decide first among the reserved ID, the current token and any token, then among the tokens.  So the current
     token, from which a walk goes on, need not outdo a crowd that grows with length."""
+    by_ids: bool = False
+    """Whether a token may also be pointed at because it shares an ID with the current token at some level.  A cursor
+    can then go where another one stands: the token found by the ID of one level gives its ID of another."""
 
     def __post_init__(self) -> None:
         if self.moves < 0:
@@ -53,14 +56,14 @@ class Pointer(PositionHead):
         super().__init__()
         self.features = Features(shape.width, config.see_token)
         self.moves = tuple(range(-config.moves, config.moves + 1))
-        self.normalise = config.normalise
+        self.normalise, self.by_ids = config.normalise, config.by_ids
         self.width = shape.width
         self.growing = [level for level, size in enumerate(shape.level_sizes) if size == 0]
         self.memory_size = shape.width * len(self.growing)
         self.keys = nn.Linear(2 * shape.width, self.memory_size)
         self.levels = nn.ModuleList(
             [
-                Pointing(shape.width, self.features.size, len(self.moves), config)
+                Pointing(shape.width, self.features.size, len(self.moves), len(self.growing), config)
                 if size == 0
                 else nn.Linear(shape.width, size + 1)
                 for size in shape.level_sizes
@@ -78,12 +81,13 @@ class Pointer(PositionHead):
     def forward(self, steps: Steps) -> list[IdChoice]:
         raw, mixed = self.features(steps)
         memories = dict(zip(self.growing, torch.split(steps.memory, self.width, dim=-1), strict=True))
+        same = self._same_ids(steps) if self.by_ids else None
         choices = []
         for number, level in enumerate(self.levels):
             reserved = steps.reserved[:, number, None]
             if isinstance(level, Pointing):
                 reachable = steps.reachable[number]
-                logits = level(steps, raw, mixed, memories[number])
+                logits = level(steps, raw, mixed, memories[number], same)
                 ids = torch.cat([reserved, reachable.flatten(1)], dim=1)[:, None]
                 choices.append(IdChoice(ids, logits))
             else:
@@ -92,6 +96,15 @@ class Pointer(PositionHead):
                 ids = (reserved + torch.arange(logits.shape[-1], device=logits.device))[:, None]
                 choices.append(IdChoice(ids, logits))
         return choices
+
+    def _same_ids(self, steps: Steps) -> Bool[Tensor, "b a t growing"]:
+        """Return which tokens share an ID with the current one at each level that grows; reserved IDs do not count."""
+        shared = []
+        for number in self.growing:
+            ids = steps.reachable[number][:, len(self.moves) // 2]  # the middle move is none
+            current = ids.gather(1, steps.visible - 1)[..., None]
+            shared.append((current == ids[:, None]) & (current != steps.reserved[:, number, None, None]))
+        return torch.stack(shared, dim=-1)
 
 
 def direction(x: Float[Tensor, "b t w"], token: Float[Tensor, "b t w"] | None) -> Float[Tensor, "b t w"]:
@@ -105,10 +118,12 @@ def direction(x: Float[Tensor, "b t w"], token: Float[Tensor, "b t w"] | None) -
 class Pointing(nn.Module):
     """One level: scores for the reserved ID and for every (move, token), in this order."""
 
-    def __init__(self, width: int, features: int, moves: int, config: PointerConfig) -> None:
+    def __init__(self, width: int, features: int, moves: int, growing: int, config: PointerConfig) -> None:
         super().__init__()
         self.config = config
         self.query = nn.Linear(features, width)
+        self.same = nn.Linear(width, growing) if config.by_ids else None
+        """Scores of tokens that share an ID with the current one, by the level of that ID."""
         self.move = nn.Linear(width, moves)
         self.special = nn.Linear(width, 3 if config.kind_first else 2)
         """Scores of the reserved ID, of the current token (in addition to its own) and, where the kind is decided
@@ -127,7 +142,9 @@ class Pointing(nn.Module):
         """Return the scale of the scores and the slope of their growth, for each row."""
         return self.log_scale.exp()[None, None, None], self.slope[None, None, None]
 
-    def forward(self, steps: Steps, raw: Tensor, mixed: Tensor, memory: Tensor) -> Float[Tensor, "b a c"]:
+    def forward(
+        self, steps: Steps, raw: Tensor, mixed: Tensor, memory: Tensor, same: Bool[Tensor, "b a t growing"] | None
+    ) -> Float[Tensor, "b a c"]:
         visible, query = steps.visible, self.query(raw)
         if self.config.normalise:
             query = direction(query, steps.token if self.config.see_token else None)
@@ -136,6 +153,8 @@ class Pointing(nn.Module):
         scale, slope = self.scale_and_slope(query)
         exact = exact_dtype(query)
         scores = scale * (query @ memory.transpose(1, 2)).to(exact)  # [b, a, t]
+        if self.same is not None and same is not None:
+            scores = scores + (same.to(exact) @ self.same(mixed).to(exact)[..., None])[..., 0]
         special = self.special(mixed).to(exact)
         index = torch.arange(memory.shape[1], device=memory.device)
         is_current = index == visible[..., None] - 1

@@ -3,6 +3,7 @@
 from longreach.positions.encodings.alibi import AlibiConfig
 from longreach.positions.encodings.base import Bias, ContentBias, Encoding, EncodingConfig, Rotation, Shape, rotate
 from longreach.positions.encodings.cope import CopeConfig
+from longreach.positions.encodings.equal import EqualIdsConfig
 from longreach.positions.encodings.fire import FireConfig
 from longreach.positions.encodings.kerple import KerpleConfig
 from longreach.positions.encodings.learned import LearnedConfig
@@ -26,6 +27,7 @@ __all__ = [
     "CopeConfig",
     "Encoding",
     "EncodingConfig",
+    "EqualIdsConfig",
     "FireConfig",
     "KerpleConfig",
     "LearnedConfig",
