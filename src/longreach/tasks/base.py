@@ -64,6 +64,9 @@ class Level:
     name: str
     size: int = 0
     """IDs go from 1 to this number at every length, and are never relabelled; 0 where they grow with length."""
+    space: str = ""
+    """Levels of one space count the same places, so that equal IDs mean equal places: they are relabelled as one.
+    Empty: the level has a space of its own."""
 
     @property
     def grows(self) -> bool:

@@ -75,7 +75,12 @@ class Layout:
     @cached_property
     def coupling_levels(self) -> tuple[Level, ...]:
         fields = [Level(f"{name} field", size=self.specs[name].record) for name in self.fielded]
-        return (*(Level(name) for name in self.placing), *fields)
+        regions = {level: {self.of_cursor[one] for one in cursors} for level, cursors in self.placing.items()}
+        growing = []
+        for level, own in regions.items():
+            shared = sum(own == other for other in regions.values()) > 1
+            growing.append(Level(level, space="+".join(sorted(own)) if shared else ""))
+        return (*growing, *fields)
 
 
 @dataclass

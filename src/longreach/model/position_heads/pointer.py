@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -37,9 +37,9 @@ class PointerConfig(PositionHeadConfig):
     kind_first: bool = False
     """Decide first among the reserved ID, the current token and any token, then among the tokens.  So the current
     token, from which a walk goes on, need not outdo a crowd that grows with length."""
-    by_ids: bool = False
-    """Whether a token may also be pointed at because it shares an ID with the current token at some level.  A cursor
-    can then go where another one stands: the token found by the ID of one level gives its ID of another."""
+    across_levels: bool = False
+    """Whether a level may also take the current token's ID at another level, so that a cursor can go where another one
+    stands.  Useful where levels count the same places: see `Level.space`."""
 
     def __post_init__(self) -> None:
         if self.moves < 0:
@@ -56,14 +56,15 @@ class Pointer(PositionHead):
         super().__init__()
         self.features = Features(shape.width, config.see_token)
         self.moves = tuple(range(-config.moves, config.moves + 1))
-        self.normalise, self.by_ids = config.normalise, config.by_ids
+        self.normalise, self.across_levels = config.normalise, config.across_levels
         self.width = shape.width
         self.growing = [level for level, size in enumerate(shape.level_sizes) if size == 0]
         self.memory_size = shape.width * len(self.growing)
         self.keys = nn.Linear(2 * shape.width, self.memory_size)
+        others = len(self.growing) - 1 if config.across_levels else 0
         self.levels = nn.ModuleList(
             [
-                Pointing(shape.width, self.features.size, len(self.moves), len(self.growing), config)
+                Pointing(shape.width, self.features.size, len(self.moves), others, config)
                 if size == 0
                 else nn.Linear(shape.width, size + 1)
                 for size in shape.level_sizes
@@ -81,14 +82,16 @@ class Pointer(PositionHead):
     def forward(self, steps: Steps) -> list[IdChoice]:
         raw, mixed = self.features(steps)
         memories = dict(zip(self.growing, torch.split(steps.memory, self.width, dim=-1), strict=True))
-        same = self._same_ids(steps) if self.by_ids else None
         choices = []
         for number, level in enumerate(self.levels):
             reserved = steps.reserved[:, number, None]
             if isinstance(level, Pointing):
                 reachable = steps.reachable[number]
-                logits = level(steps, raw, mixed, memories[number], same)
+                others = self._other_levels(steps, number)
+                logits = level(steps, raw, mixed, memories[number], others == reserved[..., None])
                 ids = torch.cat([reserved, reachable.flatten(1)], dim=1)[:, None]
+                if others.shape[-1]:
+                    ids = torch.cat([ids.expand(-1, others.shape[1], -1), others], dim=-1)
                 choices.append(IdChoice(ids, logits))
             else:
                 logits = level(mixed)
@@ -97,14 +100,15 @@ class Pointer(PositionHead):
                 choices.append(IdChoice(ids, logits))
         return choices
 
-    def _same_ids(self, steps: Steps) -> Bool[Tensor, "b a t growing"]:
-        """Return which tokens share an ID with the current one at each level that grows; reserved IDs do not count."""
-        shared = []
-        for number in self.growing:
-            ids = steps.reachable[number][:, len(self.moves) // 2]  # the middle move is none
-            current = ids.gather(1, steps.visible - 1)[..., None]
-            shared.append((current == ids[:, None]) & (current != steps.reserved[:, number, None, None]))
-        return torch.stack(shared, dim=-1)
+    def _other_levels(self, steps: Steps, number: int) -> Int[Tensor, "b a others"]:
+        """Return the current token's IDs at the other levels that grow, under each move."""
+        found = []
+        for other in self.growing if self.across_levels else ():
+            if other != number:
+                reachable = steps.reachable[other]  # [b, moves, t]
+                current = (steps.visible - 1)[:, None].expand(-1, reachable.shape[1], -1)
+                found.append(reachable.gather(2, current).transpose(1, 2))
+        return torch.cat(found, dim=-1) if found else steps.visible[..., None][..., :0]
 
 
 def direction(x: Float[Tensor, "b t w"], token: Float[Tensor, "b t w"] | None) -> Float[Tensor, "b t w"]:
@@ -116,18 +120,16 @@ def direction(x: Float[Tensor, "b t w"], token: Float[Tensor, "b t w"] | None) -
 
 
 class Pointing(nn.Module):
-    """One level: scores for the reserved ID and for every (move, token), in this order."""
+    """One level: scores for the reserved ID, for every (move, token) and for every (other level, move)."""
 
-    def __init__(self, width: int, features: int, moves: int, growing: int, config: PointerConfig) -> None:
+    def __init__(self, width: int, features: int, moves: int, others: int, config: PointerConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.others = config, others
         self.query = nn.Linear(features, width)
-        self.same = nn.Linear(width, growing) if config.by_ids else None
-        """Scores of tokens that share an ID with the current one, by the level of that ID."""
         self.move = nn.Linear(width, moves)
-        self.special = nn.Linear(width, 3 if config.kind_first else 2)
-        """Scores of the reserved ID, of the current token (in addition to its own) and, where the kind is decided
-        first, of any token."""
+        self.special = nn.Linear(width, (3 if config.kind_first else 2) + others)
+        """Scores of the reserved ID, of the current token (in addition to its own), where the kind is decided first of
+        any token, and of the current token's ID at each other level."""
         self.slope = nn.Parameter(torch.full((), config.start))
         self.log_scale = nn.Parameter(torch.zeros(()))
         """Of the scores; from 10 where they are cosines, which are at most 1."""
@@ -143,8 +145,9 @@ class Pointing(nn.Module):
         return self.log_scale.exp()[None, None, None], self.slope[None, None, None]
 
     def forward(
-        self, steps: Steps, raw: Tensor, mixed: Tensor, memory: Tensor, same: Bool[Tensor, "b a t growing"] | None
+        self, steps: Steps, raw: Tensor, mixed: Tensor, memory: Tensor, hidden: Bool[Tensor, "b a others"]
     ) -> Float[Tensor, "b a c"]:
+        """Return the scores; those of other levels are left out where they are `hidden`."""
         visible, query = steps.visible, self.query(raw)
         if self.config.normalise:
             query = direction(query, steps.token if self.config.see_token else None)
@@ -153,22 +156,21 @@ class Pointing(nn.Module):
         scale, slope = self.scale_and_slope(query)
         exact = exact_dtype(query)
         scores = scale * (query @ memory.transpose(1, 2)).to(exact)  # [b, a, t]
-        if self.same is not None and same is not None:
-            scores = scores + (same.to(exact) @ self.same(mixed).to(exact)[..., None])[..., 0]
         special = self.special(mixed).to(exact)
         index = torch.arange(memory.shape[1], device=memory.device)
         is_current = index == visible[..., None] - 1
         growth = 1 + slope * visible.to(exact).log()[..., None]
         unseen = index >= visible[..., None]
         if self.config.kind_first:
-            reserved, current, any_token = special.log_softmax(-1)[..., None].unbind(-2)
+            reserved, current, any_token, *others = special.log_softmax(-1)[..., None].unbind(-2)
             scores = (scores * growth).masked_fill(unseen, -torch.inf).log_softmax(-1) + any_token
             own = scores.gather(-1, visible[..., None] - 1)
             scores = torch.where(is_current, torch.logaddexp(own, current), scores)
         else:
-            reserved, current = special[..., None].unbind(-2)
+            reserved, current, *others = special[..., None].unbind(-2)
             scores = ((scores + current * is_current) * growth).masked_fill(unseen, -torch.inf)
-            reserved = reserved * growth
+            reserved, others = reserved * growth, [other * growth for other in others]
         moves = self.move(mixed).to(exact).log_softmax(-1)  # [b, a, moves]
         pairs = (scores[:, :, None] + moves[..., None]).flatten(2)
-        return torch.cat([reserved, pairs], dim=-1)
+        of_levels = torch.cat([other + moves for other in others], dim=-1) if others else pairs[..., :0]
+        return torch.cat([reserved, pairs, of_levels.masked_fill(hidden, -torch.inf)], dim=-1)

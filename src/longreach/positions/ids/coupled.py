@@ -62,16 +62,20 @@ class Coupled(IdPolicy):
     def relabel(self, task: Task, sample: Sample, ids: Int[Tensor, "b g t"], draws: Draws) -> Int[Tensor, "b g t"]:
         if self.relabelling == "none":
             return ids
-        relabelled = []
+        relabelled = list(ids.unbind(1))
+        spaces: dict[str, list[int]] = {}
         for number, level in enumerate(task.coupling_levels):
-            one = ids[:, number]
             if level.grows:
-                one = self.relabel_level(sample, one, draws.child(level.name))
-            relabelled.append(one)
+                spaces.setdefault(level.space or level.name, []).append(number)
+        for space, levels in spaces.items():
+            beside = torch.cat([relabelled[number] for number in levels], dim=1)  # one map for all levels of a space
+            mapped = self.relabel_level(sample, beside, draws.child(space)).chunk(len(levels), dim=1)
+            for number, one in zip(levels, mapped, strict=True):
+                relabelled[number] = one
         return torch.stack(relabelled, dim=1)
 
-    def relabel_level(self, sample: Sample, ids: Int[Tensor, "b t"], draws: Draws) -> Int[Tensor, "b t"]:
-        """One level that grows."""
+    def relabel_level(self, sample: Sample, ids: Int[Tensor, "b n"], draws: Draws) -> Int[Tensor, "b n"]:
+        """Relabel a level that grows, or several levels of one space side by side."""
         return RELABELLINGS[self.relabelling](ids, self.max_id, draws)
 
     def supplier(self, task: Task) -> str:

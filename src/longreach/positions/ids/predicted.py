@@ -32,8 +32,9 @@ class Predicted(Coupled):
         if ((known != self.assign(task, longest)) & in_prompt[:, None]).any():
             raise BadInput(f"the IDs of a prompt of {task.name} give a part of the answer away: no rule knows them")
 
-    def relabel_level(self, sample: Sample, ids: Int[Tensor, "b t"], draws: Draws) -> Int[Tensor, "b t"]:
-        in_prompt = torch.arange(ids.shape[1], device=ids.device) < sample.prompt_tokens[:, None]
+    def relabel_level(self, sample: Sample, ids: Int[Tensor, "b n"], draws: Draws) -> Int[Tensor, "b n"]:
+        place = torch.arange(ids.shape[1], device=ids.device) % sample.tokens.shape[1]  # levels stand side by side
+        in_prompt = place < sample.prompt_tokens[:, None]
         return within_prompt(RELABELLINGS[self.relabelling], ids, in_prompt, self.max_id, draws)
 
     def supplier(self, task: Task) -> str:
