@@ -7,7 +7,7 @@ from typing import Any
 from longreach.config import field_help, read_yaml
 from longreach.config.registry import entries, kinds
 from longreach.errors import BadInput
-from longreach.runs import SECTIONS, shipped_recipes
+from longreach.runs import SECTIONS, shipped_presets, shipped_recipes
 from longreach.tasks import Task
 from longreach.version import PACKAGE
 
@@ -17,15 +17,18 @@ SHOWN = ("task", "ids", "encoding", "attention")
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
     """Return all entries of all kinds."""
-    recipes = [
-        {"name": name, "summary": str(read_yaml(path).get("title", "")), "settings": []}
-        for name, path in shipped_recipes().items()
-    ]
+    recipes, presets = (
+        [
+            {"name": name, "summary": str(read_yaml(path).get("title", "")), "settings": []}
+            for name, path in found.items()
+        ]
+        for found in (shipped_recipes(), shipped_presets())
+    )
     sections = [
         {"name": name, "summary": summary(cls), "settings": [vars(field) for field in field_help(cls)]}
         for name, cls in SECTIONS.items()
     ]
-    return {**{kind: _parts(kind) for kind in kinds()}, "section": sections, "recipe": recipes}
+    return {**{kind: _parts(kind) for kind in kinds()}, "section": sections, "recipe": recipes, "preset": presets}
 
 
 def measured_speeds() -> dict[str, float]:

@@ -59,7 +59,16 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         epilog=_settings_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("recipe", help="a name from `longreach list recipe`, or a YAML file")
+    parser.add_argument(
+        "recipe",
+        nargs="?",
+        help="a name from `longreach list recipe`, or a YAML file; none with --preset and --task.name",
+    )
+    parser.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="position IDs, model and training of a preset (ppc) instead of the recipe's; variants are left out",
+    )
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/NAME)")
     parser.add_argument("--only", metavar="VARIANTS", help="run only these variants, such as counting,aligned")
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped, if there was one")
@@ -90,7 +99,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.stack is not None and args.stack < 1:
         raise BadInput(f"--stack must be at least 1, got {args.stack}")
     short = {"device": args.device, "stack": args.stack, "batch_tokens": args.batch_tokens}
-    recipe = load_recipe(args.recipe, short_flags(recipe_changes(settings), **short), only)
+    changes = short_flags(recipe_changes(settings), **short)
+    recipe = load_recipe(args.recipe, changes if args.preset is None else {**changes, "preset": args.preset}, only)
     asked = _device(recipe, only)
     if any(config.execution.deterministic for config in recipe.variants.values()):
         ask_for_repeatable_products(asked)  # before the device is looked at

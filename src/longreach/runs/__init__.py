@@ -7,6 +7,7 @@ from longreach.runs.lock import HOLDER, LOCK, hold, is_locked, wait_for_lock
 from longreach.runs.observer import Observer
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
 from longreach.runs.parts import new_model, runs_together
+from longreach.runs.preset import on_preset, shipped_presets, with_test_lengths
 from longreach.runs.recipe import (
     SECTIONS,
     Recipe,
@@ -51,15 +52,18 @@ __all__ = [
     "load_model",
     "load_recipe",
     "new_model",
+    "on_preset",
     "parse_recipe",
     "refuse_other_config",
     "run_test",
     "runs_together",
     "seconds_per_step",
     "seeds_of",
+    "shipped_presets",
     "shipped_recipes",
     "use_threads",
     "variant_settings",
     "wait_for_lock",
+    "with_test_lengths",
     "work_of_test",
 ]

@@ -13,6 +13,7 @@ from longreach.evaluation import EvalConfig
 from longreach.execution import ExecutionConfig
 from longreach.model import ModelConfig, TransformerConfig
 from longreach.positions.ids import IdPolicy, Sequential
+from longreach.runs.preset import on_preset, with_preset, with_test_lengths
 from longreach.tasks import Task
 from longreach.training import OptimizerConfig, TrainConfig
 from longreach.version import PACKAGE
@@ -68,20 +69,33 @@ class Recipe:
 
 
 _MOST_SEEDS = 100_000
-_HEAD = ("title", "about", "seeds", "first_seed", "variants")
+_HEAD = ("title", "about", "seeds", "first_seed", "variants", "preset")
 
 
 def load_recipe(
-    name_or_path: str, changes: Mapping[str, Any] | None = None, only: Collection[str] | None = None
+    name_or_path: str | None, changes: Mapping[str, Any] | None = None, only: Collection[str] | None = None
 ) -> Recipe:
-    """A recipe of ours by its name, or any by its path; `changes` go on top of every variant, or `only` of these."""
+    """Return a recipe of ours by its name, or any by its path.
+
+    `changes` go on top of every variant, or `only` of these.  Without a name they give a preset and a task.
+    """
+    changes = changes or {}
+    if name_or_path is None:
+        task = changes.get("task", {})
+        task = task.get("name") if isinstance(task, Mapping) else task
+        if "preset" not in changes or not task:
+            raise BadInput("name a recipe, or give --preset, --task.name and --train.lengths")
+        name = f"{changes['preset']}-{str(task).rpartition('.')[2]}"
+        return parse_recipe(name, {"title": f"{task}, preset {changes['preset']}"}, changes, only)
     path = find_recipe(name_or_path)
-    return parse_recipe(path.stem, read_yaml(path), changes or {}, only)
+    return parse_recipe(path.stem, read_yaml(path), changes, only)
 
 
 def parse_recipe(
     name: str, content: Mapping[str, Any], changes: Mapping[str, Any], only: Collection[str] | None = None
 ) -> Recipe:
+    if "preset" in changes:
+        content = with_preset(changes["preset"], content)
     content = merge(content, {key: value for key, value in changes.items() if key in _HEAD})
     overrides = move_fields({key: value for key, value in changes.items() if key not in _HEAD})
     seeds = seeds_of(name, content)
@@ -90,6 +104,8 @@ def parse_recipe(
     for variant, settings in variant_settings(name, content).items():
         if only is None or variant in only:  # what is changed may not even exist in the others
             settings = merge(settings, overrides)
+        if "preset" in content:
+            settings = with_test_lengths(content["preset"], settings)
         built[variant] = build_config(settings)
     return Recipe(
         name=name,
@@ -117,6 +133,8 @@ def variant_settings(name: str, content: Mapping[str, Any]) -> dict[str, Plain]:
         raise BadInput(f"{name}: variants must be a mapping from names to settings")
     base = _with_names(move_fields({key: value for key, value in content.items() if key not in _HEAD}))
     _refuse_unknown_keys(base)
+    if "preset" in content:
+        base = on_preset(content["preset"], base)
     found = {}
     for variant, own in variants.items():
         if not isinstance(own, Mapping | None):

@@ -11,7 +11,7 @@ from longreach.evaluation import EvalConfig, Score
 from longreach.execution import ExecutionConfig
 from longreach.model import ModelConfig
 from longreach.positions.ids import IdPolicy
-from longreach.runs import RunConfig, RunFolder, choose_device, execute, gather_info
+from longreach.runs import RunConfig, RunFolder, choose_device, execute, gather_info, on_preset, with_test_lengths
 from longreach.tasks import Task
 from longreach.training import TrainConfig, ask_for_repeatable_products
 from longreach.verbs.progress import bars
@@ -31,6 +31,7 @@ def run(
     train: TrainConfig | Mapping[str, Any] | None = None,
     evaluate: EvalConfig | Mapping[str, Any] | None = None,
     execution: ExecutionConfig | Mapping[str, Any] | None = None,
+    preset: str | None = None,
     progress: bool = True,
 ) -> list[Score]:
     """Train and test one model in a folder and return its scores.
@@ -51,6 +52,7 @@ def run(
         train: Training settings.
         evaluate: Settings of the test.
         execution: Settings of the machine and the engine.
+        preset: Position IDs, model and training for many tasks: `ppc`.  The sections given here go on top.
         progress: Show progress bars on a terminal.
 
     Raises:
@@ -62,7 +64,11 @@ def run(
     if out is None:
         raise BadInput("out is missing: the folder of the run")
     if config is None:
+        if preset is not None:
+            settings = with_test_lengths(preset, on_preset(preset, settings))
         config = build(RunConfig, settings)
+    elif preset is not None:
+        raise BadInput("config is the whole configuration: leave out preset, or give no config")
     elif settings:
         raise BadInput(f"config is the whole configuration: leave out {', '.join(settings)}, or give no config")
     if device is not None:
