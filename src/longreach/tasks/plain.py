@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from longreach.errors import BadInput
+from longreach.errors import BadInput, lacks_memory
 from longreach.seeding import Draws, stream
 from longreach.tasks.base import Form, Sample, Task
 
@@ -276,8 +276,11 @@ def run_foreign(name: str, call: Callable[[], T]) -> T:
     except BadInput:
         raise
     except Exception as error:
+        if lacks_memory(error):
+            raise
         frames = traceback.extract_tb(error.__traceback__)
-        installed = (str(_PACKAGE), *sysconfig.get_paths().values())
+        libraries = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+        installed = (str(_PACKAGE), "<", *libraries)  # code without a file, such as a dataclass's __init__, has <string>
         own = [frame for frame in frames if not frame.filename.startswith(installed)]
         frame = own[-1] if own else frames[-1]
         where = f"{frame.filename}:{frame.lineno}"
