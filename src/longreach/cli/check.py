@@ -29,9 +29,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    found = check(
-        task_settings(args.task, settings), lengths=args.lengths, samples=args.samples, seed=args.seed
-    )
+    found = check(task_settings(args.task, settings), lengths=args.lengths, samples=args.samples, seed=args.seed)
     if args.json:
         print(json.dumps({"passed": found.passed, **asdict(found)}))
         return 0 if found.passed else 2

@@ -96,7 +96,7 @@ def _refuse_ignored_fields(cls: type) -> None:
         if not issubclass(base, Settings) or base is Settings or "__dataclass_params__" in vars(base):
             continue
         for name, hint in inspect.get_annotations(base).items():
-            is_constant = "ClassVar" in hint.split("[")[0] if isinstance(hint, str) else get_origin(hint) is ClassVar
+            is_constant = "ClassVar" in (hint if isinstance(hint, str) else str(get_origin(hint) or hint))
             if not is_constant and not any(hasattr(above, name) for above in base.__mro__[1:]):
                 raise BadInput(
                     f"{name_of(base)} lacks @dataclass(frozen=True, kw_only=True), so its field {name} is ignored"

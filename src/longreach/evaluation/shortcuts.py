@@ -45,7 +45,7 @@ def find_shortcuts(task: Task, lengths: Sequence[int], samples: int, seed: int =
     for length in lengths:
         rows = max(16, min(samples, _MOST_CELLS // max(task.max_tokens(length), len(task.vocabulary))))
         chosen, measured = (_draw(task, length, rows, seed, name) for name in ("choose", "measure"))
-        answers = chosen.tokens[_targets(task, chosen)].unique()
+        answers = torch.tensor(sorted(set(chosen.tokens[_targets(task, chosen)].tolist())))
         if not len(answers):
             continue
         rates = {name: float(right.mean()) for name, right in _guesses(task, chosen, chosen, answers)}
@@ -83,9 +83,7 @@ def _targets(task: Task, sample: Sample) -> Bool[Tensor, "b t"]:
     return predicted if task.stop_token is None else predicted & (sample.tokens != task.stop_token)
 
 
-def _guesses(
-    task: Task, sample: Sample, known: Sample, answers: Int[Tensor, "n"]
-) -> Iterator[tuple[str, Tensor]]:
+def _guesses(task: Task, sample: Sample, known: Sample, answers: Int[Tensor, "n"]) -> Iterator[tuple[str, Tensor]]:
     """Yield each predictor with its share of right tokens for each sample that has tokens to guess."""
     tokens, targets = sample.tokens, _targets(task, sample)
     count = targets.sum(1)

@@ -280,7 +280,11 @@ def run_foreign(name: str, call: Callable[[], T]) -> T:
             raise
         frames = traceback.extract_tb(error.__traceback__)
         libraries = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-        installed = (str(_PACKAGE), "<", *libraries)  # code without a file, such as a dataclass's __init__, has <string>
+        installed = (
+            str(_PACKAGE),
+            "<",
+            *libraries,
+        )  # code without a file, such as a dataclass's __init__, has <string>
         own = [frame for frame in frames if not frame.filename.startswith(installed)]
         frame = own[-1] if own else frames[-1]
         where = f"{frame.filename}:{frame.lineno}"

@@ -1,14 +1,14 @@
 """`check`: find mistakes of a task before training."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from longreach.config import Span, build_part
 from longreach.errors import BadInput, argument
 from longreach.evaluation.shortcuts import Shortcut, find_shortcuts, growing_shortcut
 from longreach.tasks import Task
-from longreach.tasks.checking import check_task, is_foreign, legal_lengths_within
+from longreach.tasks.checking import CheckRecord, check_task, is_foreign, legal_lengths_within
 from longreach.tasks.plain import run_foreign
 from longreach.verbs.prompt import check_sample
 
@@ -49,7 +49,12 @@ class TaskCheck:
         return self.faults[0] + (f" (and {more} more, which `longreach check` lists)" if more else "")
 
     def __str__(self) -> str:
-        parts = {"failed": self.faults, "warning": self.warnings, "note": self.notes, "shortcut": self.shortcuts}
+        parts: dict[str, Sequence[object]] = {
+            "failed": self.faults,
+            "warning": self.warnings,
+            "note": self.notes,
+            "shortcut": self.shortcuts,
+        }
         lines = [f"{kind}: {line}" for kind, found in parts.items() for line in found]
         return "\n".join([*([self.verdict] if self.passed else []), *lines])
 
@@ -82,16 +87,16 @@ def check(
     legal = legal_lengths_within(made, span)
     run_foreign(made.name, lambda: check_sample(made, max(legal)))
     found = check_task(made, legal, samples, seed)
-    facts = {"task": made.name, "lengths": list(found.lengths), "samples": found.samples, "notes": found.notes}
-    if found.faults:
-        return TaskCheck(**facts, faults=found.faults)
+    result = TaskCheck(made.name, list(found.lengths), found.samples, found.faults, notes=found.notes)
+    if not result.passed:
+        return result
     rows = samples if made.draws_on_host else 4 * samples
     shortcuts = run_foreign(made.name, lambda: find_shortcuts(made, _few(legal), rows, seed))
     grows = growing_shortcut(shortcuts)
-    return TaskCheck(**facts, warnings=[] if grows is None else [grows], shortcuts=shortcuts)
+    return replace(result, warnings=[] if grows is None else [grows], shortcuts=shortcuts)
 
 
-def check_before_run(task: Task, lengths: Span, say: Callable[[str], None], skip: bool = False) -> str:
+def check_before_run(task: Task, lengths: Span, say: Callable[[str], None], skip: bool = False) -> CheckRecord:
     """Check a task from outside the package; say warnings and return what run.json records.
 
     Raises:

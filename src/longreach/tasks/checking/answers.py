@@ -35,14 +35,14 @@ def check_answers(drawn: Drawn) -> None:
     task, sample = drawn.task, drawn.sample
     unseen = sample.prompt_only()
     try:
-        drawn.call(lambda: task.solve(unseen, 0))
+        drawn.call(task.solve, unseen, 0)
     except NotStated:
         drawn.notes.append("solve is not defined: the answers were not checked")
         return
     except BadInput:
         erased = replace(sample, tokens=unseen.tokens)
         try:
-            drawn.call(lambda: task.solve(erased, 0))
+            drawn.call(task.solve, erased, 0)
         except BadInput:
             pass  # the loop below names the sample
         else:
@@ -51,7 +51,7 @@ def check_answers(drawn: Drawn) -> None:
     for row in range(len(drawn.numbers)):
         true = sample.tokens[row][sample.answer[row]].tolist()
         try:
-            found = list(drawn.call(lambda row=row: task.solve(unseen, row)))  # type: ignore[misc]
+            found = list(drawn.call(task.solve, unseen, row))
         except BadInput as error:
             raise BadInput(f"{task.name}: {drawn.describe(row)}: solve refuses a drawn prompt: {error}") from error
         if found == true:
@@ -64,7 +64,7 @@ def check_answers(drawn: Drawn) -> None:
 
 def _solve_or_none(drawn: Drawn, sample: Sample, row: int) -> list[int] | None:
     try:
-        return list(drawn.call(lambda: drawn.task.solve(sample, row)))
+        return list(drawn.call(drawn.task.solve, sample, row))
     except BadInput:
         return None
 
@@ -76,18 +76,16 @@ def check_prompts(drawn: Drawn) -> None:
     for row in range(min(_MOST_PROMPTS, len(drawn.numbers))):
         prompt = sample.tokens[row, : int(sample.prompt_tokens[row])].tolist()
         length = int(sample.length[row])
-        found = drawn.call(lambda prompt=prompt: task.prompt_length(prompt))  # type: ignore[misc]
+        found = drawn.call(task.prompt_length, prompt)
         if found != length and not estimated:
             raise BadInput(
                 f"{task.name}: {drawn.describe(row)}: prompt_length says {found}, the length is {length}: define"
                 " prompt_length(self, tokens)"
             )
-        text = drawn.call(lambda prompt=prompt: task.spell(prompt))  # type: ignore[misc]
+        text = drawn.call(task.spell, prompt)
         try:
-            parsed = drawn.call(lambda text=text: task.parse(text))  # type: ignore[misc]
+            parsed = drawn.call(task.parse, text)
         except BadInput as error:
             raise BadInput(f"{task.name}: {drawn.describe(row)}: parse refuses a drawn prompt: {error}") from error
         if parsed != prompt:
             raise BadInput(f"{task.name}: {drawn.describe(row)}: parse reads it as {words(task, parsed)}")
-
-

@@ -1,5 +1,7 @@
 """Checks of a batch: shapes, padding, vocabulary, and that a sample is the same in every batch."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -14,7 +16,7 @@ _MOST_GROUPS = 8
 
 def check_vocabulary(task: Task) -> None:
     """Raise BadInput for tokens that cannot be told apart or written in a line, and for a stop outside of them."""
-    vocabulary = run_foreign(task.name, lambda: task.vocabulary)
+    vocabulary = task.vocabulary
     known: set[str] = set()
     for number, word in enumerate(vocabulary):
         if not isinstance(word, str) or not word or word.split() != [word]:
@@ -50,7 +52,7 @@ def check_structure(task: Task, sample: Sample, length: Int[Tensor, "b"], max_le
     size, prompt = sample.num_tokens[:, None], sample.prompt_tokens[:, None]
     inside = index < size
     answers = sample.answer.sum(1)
-    most = {n: (task.max_tokens(n), task.max_answer(n)) for n in length.unique().tolist()}
+    most = {n: (task.max_tokens(n), task.max_answer(n)) for n in sorted(set(length.tolist()))}
     most_tokens = torch.tensor([most[n][0] for n in length.tolist()])
     most_answer = torch.tensor([most[n][1] for n in length.tolist()])
     last = len(task.vocabulary) - 1
@@ -106,8 +108,8 @@ def _compare(drawn: Drawn, rows: Int[Tensor, "n"], max_length: int, how: str) ->
             for sample, at in ((drawn.sample, row), (again, place))
         )
         raise BadInput(
-            f"{task.name}: {drawn.describe(row)}: in a batch of lengths up to {max(drawn.lengths)} it is {old}, {how} it"
-            f" is {new}: a sample must not depend on its batch or on max_length"
+            f"{task.name}: {drawn.describe(row)}: in a batch of lengths up to {max(drawn.lengths)} it is {old}, {how}"
+            f" it is {new}: a sample must not depend on its batch or on max_length"
         )
 
 
@@ -115,7 +117,7 @@ def _longer(task: Task, length: int) -> int | None:
     """Return a somewhat greater length that the task has."""
     for longer in (length + 3, length + 4, length + 1, length + 2):
         try:
-            run_foreign(task.name, lambda longer=longer: task.check_length(longer))  # type: ignore[misc]
+            run_foreign(task.name, partial(task.check_length, longer))
         except BadInput:
             continue
         return longer

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -10,7 +11,7 @@ from longreach.errors import BadInput
 from longreach.tasks.base import Sample, Task
 from longreach.tasks.checking.answers import check_answers, check_prompts, check_stops
 from longreach.tasks.checking.batches import check_batches, check_structure, check_vocabulary
-from longreach.tasks.checking.drawn import Drawn, alike, describe, draw, global_generators, words
+from longreach.tasks.checking.drawn import Drawn, alike, describe, draw, global_generators, take_numbers, words
 from longreach.tasks.checking.ids import check_coupling, check_dependencies
 from longreach.tasks.checking.steps import check_program
 from longreach.tasks.plain import run_foreign
@@ -38,7 +39,7 @@ def check_task(task: Task, legal: Sequence[int], samples: int, seed: int = 0) ->
     lengths = spread(legal, 12)
     notes: list[str] = []
     try:
-        drawn = _draw_twice(task, lengths, samples, seed, notes)
+        drawn = run_foreign(task.name, lambda: _draw_twice(task, lengths, samples, seed, notes))
     except BadInput as error:
         return Findings(lengths, 0, [str(error)])
     checks: list[Callable[[Drawn], None]] = [
@@ -54,7 +55,7 @@ def check_task(task: Task, legal: Sequence[int], samples: int, seed: int = 0) ->
     faults = []
     for check in checks:
         try:
-            check(drawn)
+            run_foreign(task.name, partial(check, drawn))
         except BadInput as error:
             faults.append(str(error))
     return Findings(lengths, len(drawn.numbers), list(dict.fromkeys(faults)), notes)
@@ -64,14 +65,14 @@ def _draw_twice(task: Task, lengths: Sequence[int], samples: int, seed: int, not
     """Draw a ragged batch twice, under different states of the global generators, and check its structure."""
     longest = max(lengths)
     check_vocabulary(task)
-    width = run_foreign(task.name, lambda: task.max_tokens(longest))
+    width = run_foreign(task.name, partial(task.max_tokens, longest))
     if not isinstance(width, int) or width < 2:
         raise BadInput(f"{task.name}: max_tokens({longest}) must be a whole number from 2, got {width!r}")
     numbers = torch.arange(max(len(lengths), min(samples, _MOST_TOKENS // width)))
     length = torch.tensor([lengths[number % len(lengths)] for number in numbers.tolist()])
     made: list[Sample] = []
     for state in (1, 2):
-        with global_generators(state, task.name):
+        with global_generators(state, task):
             made.append(draw(task, length, numbers, seed, longest))
         check_structure(task, made[-1], length, longest)
     one, other = made
@@ -79,8 +80,8 @@ def _draw_twice(task: Task, lengths: Sequence[int], samples: int, seed: int, not
         ends = [int(sample.num_tokens[row]) for sample in made]
         both = [words(task, sample.tokens[row, :end].tolist()) for sample, end in zip(made, ends, strict=True)]
         raise BadInput(
-            f"{describe(task, one, row, row)}: drawn twice it is {both[0]} and {both[1]}: take all random numbers"
-            " from `draws`, or from `rng` in a row"
+            f"{task.name}: {describe(task, one, row, row)}: drawn twice it is {both[0]} and {both[1]}:"
+            f" {take_numbers(task)}"
         )
     return Drawn(task, one, numbers, seed, lengths, notes)
 
@@ -102,7 +103,7 @@ def legal_lengths_within(task: Task, span: Span) -> tuple[int, ...]:
     legal, refusal = [], None
     for length in asked_few:
         try:
-            run_foreign(task.name, lambda length=length: task.check_length(length))  # type: ignore[misc]
+            run_foreign(task.name, partial(task.check_length, length))
         except BadInput as error:
             refusal = error
         else:

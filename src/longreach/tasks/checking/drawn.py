@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,10 @@ from longreach.seeding import stream
 from longreach.tasks.base import Sample, Task
 from longreach.tasks.plain import run_foreign
 
+P = ParamSpec("P")
 T = TypeVar("T")
+CheckRecord = Literal["", "passed", "skipped"]
+"""What run.json records of the check before a run; empty if there was none to make."""
 
 _MOST_WORDS = 40
 
@@ -44,9 +47,9 @@ class Drawn:
     """Lengths that the task has, in rising order."""
     notes: list[str] = field(default_factory=list)
 
-    def call(self, function: Callable[[], T]) -> T:
-        """Run a method of the task; an error names the user's file and line."""
-        return run_foreign(self.task.name, function)
+    def call(self, method: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Call a method of the task; an error names the user's file and line."""
+        return run_foreign(self.task.name, lambda: method(*arguments, **options))
 
     def draw(self, rows: Int[Tensor, "n"], max_length: int) -> Sample:
         """Draw some of the samples again."""
@@ -95,28 +98,35 @@ def alike(one: Sample, other: Sample) -> Bool[Tensor, "b"]:
     return same
 
 
+def take_numbers(task: Task) -> str:
+    """Return where a task must take its random numbers from."""
+    return f"take all random numbers from `{'rng' if task.draws_on_host else 'draws'}`"
+
+
 @contextmanager
-def global_generators(seed: int, name: str) -> Iterator[None]:
+def global_generators(seed: int, task: Task) -> Iterator[None]:
     """Seed the global generators; raise BadInput if the code inside uses one of them.  Their states are kept."""
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         random.seed(seed)
         np.random.seed(seed)
         torch.default_generator.manual_seed(seed)
-        python, numpy, pytorch = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
+        seeded = _states()
         yield
-        after = np.random.get_state(legacy=False)
-        used = {
-            "Python's random": random.getstate() != python,
-            "numpy.random": not np.array_equal(after["state"]["key"], numpy["state"]["key"])  # type: ignore[call-overload,index]
-            or after["state"]["pos"] != numpy["state"]["pos"],  # type: ignore[call-overload,index]
-            "torch's global generator": not torch.equal(torch.get_rng_state(), pytorch),
-        }
-        for generator in (generator for generator, changed in used.items() if changed):
-            raise BadInput(
-                f"{name}: sample draws from {generator}: take all random numbers from `draws`, or from `rng` in a row"
-            )
+        for generator, state in _states().items():
+            if state != seeded[generator]:
+                raise BadInput(f"{task.name}: sample uses {generator}: {take_numbers(task)}")
     finally:
         random.setstate(before[0])
         np.random.set_state(before[1])
         torch.set_rng_state(before[2])
+
+
+def _states() -> dict[str, Any]:
+    """Return the states of the global generators, by name."""
+    numpy: Any = np.random.get_state()
+    return {
+        "Python's random": random.getstate(),
+        "numpy.random": (numpy[1].tobytes(), numpy[2:]),
+        "torch's global generator": torch.get_rng_state().tolist(),
+    }

@@ -16,7 +16,7 @@ _MOST_ROWS = 64
 def check_coupling(drawn: Drawn) -> None:
     """Raise BadInput for IDs with gaps, outside their level or in the padding, and for IDs that follow the answer."""
     task, sample = drawn.task, drawn.sample
-    levels = drawn.call(lambda: task.coupling_levels)
+    levels = task.coupling_levels
     if not levels:
         return
     for form in FORMS:
@@ -33,10 +33,11 @@ def check_coupling(drawn: Drawn) -> None:
             gaps = ordered.diff(dim=2, prepend=torch.zeros_like(ordered[:, :, :1])) > 1
             _refuse(drawn, form, mine, gaps, f"IDs of level {level.name} must count from 1 without gaps")
         _check_leaks(drawn, ids, form)
+        _check_widths(drawn, ids, form)
 
 
 def _coupling(drawn: Drawn, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
-    ids = drawn.call(lambda: drawn.task.coupling(sample, form))
+    ids = drawn.call(drawn.task.coupling, sample, form)
     shape = (len(sample.tokens), len(drawn.task.coupling_levels), sample.tokens.shape[1])
     if tuple(ids.shape) != shape or ids.dtype != torch.int64:
         raise BadInput(
@@ -71,6 +72,21 @@ def _check_leaks(drawn: Drawn, ids: Tensor, form: Form) -> None:
         )
 
 
+def _check_widths(drawn: Drawn, ids: Tensor, form: Form) -> None:
+    """Raise BadInput if IDs are others in a batch of samples of one length."""
+    length = drawn.lengths[0]
+    rows = (drawn.sample.length == length).nonzero()[:, 0]
+    alone = _coupling(drawn, drawn.draw(rows, length), form)
+    width = alone.shape[2]
+    for place, level, token in (alone != ids[rows][:, :, :width]).nonzero()[:1].tolist():
+        row = int(rows[place])
+        raise BadInput(
+            f"{drawn.task.name}: {drawn.describe(row)}: {form} coupling: the ID of token {token} is"
+            f" {int(ids[row, level, token])} beside longer samples and {int(alone[place, level, token])} beside samples"
+            " of its length: IDs must not depend on the batch"
+        )
+
+
 def check_dependencies(drawn: Drawn) -> None:
     """Raise BadInput if an answer token depends on a later token, or on more tokens than `sparsity` says."""
     task = drawn.task
@@ -78,7 +94,7 @@ def check_dependencies(drawn: Drawn) -> None:
     count = max(1, min(_MOST_ROWS, len(drawn.numbers), _MOST_PAIRS // width**2))
     sample = drawn.sample.rows(0, count)
     try:
-        needs = drawn.call(lambda: task.depends_on(sample))
+        needs = drawn.call(task.depends_on, sample)
     except NotStated:
         drawn.notes.append("depends_on is not defined: dependencies were not checked")
         return
@@ -96,7 +112,7 @@ def check_dependencies(drawn: Drawn) -> None:
     if type(task).sparsity is PlainTask.sparsity:
         return  # it is found by drawing
     try:
-        most = {n: drawn.call(lambda n=n: task.sparsity(n)) for n in drawn.lengths}  # type: ignore[misc]
+        most = {n: drawn.call(task.sparsity, n) for n in drawn.lengths}
     except NotStated:
         return
     for row, token in (needs.sum(2) > torch.tensor([most[n] for n in sample.length.tolist()])[:, None]).nonzero()[:1]:

@@ -21,8 +21,8 @@ def check_program(drawn: Drawn) -> None:
     strays: dict[str, str] = {}
     keys = stream(drawn.seed, "check", drawn.numbers).key.tolist()
     for key, length in zip(keys, drawn.sample.length.tolist(), strict=True):
-        regions = drawn.call(lambda key=key, length=length: task.prompt(random.Random(key), length))  # type: ignore[misc]
-        trace = drawn.call(lambda regions=regions: task.trace(regions))  # type: ignore[misc]
+        regions = drawn.call(task.prompt, random.Random(key), length)
+        trace = drawn.call(task.trace, regions)
         _check_regions(task, regions, trace)
         for reads, outcome in trace.steps():
             before, other = known.setdefault(reads, (outcome, trace))
