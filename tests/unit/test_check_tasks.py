@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from catalogue import TASKS, label
+from rich.console import Console
 
 import longreach as lr
 from longreach.api import (
@@ -29,13 +30,18 @@ from longreach.api import (
     join,
 )
 from longreach.cli.main import main
+from longreach.cli.run import _check_tasks
 from longreach.config.registry import entries
+from longreach.evaluation import make_card
 from longreach.evaluation.shortcuts import find_shortcuts, growing_shortcut
 from longreach.tasks.checking import check_task, is_foreign, legal_lengths_within
+from longreach.tasks.checking.drawn import global_generators
 
 
 def check(task, lengths="1..12", samples=48):
-    return lr.check(task, lengths=lengths, samples=samples)
+    """Return what is found, without the note on the type checks of these tests, which use Python's random."""
+    found = lr.check(task, lengths=lengths, samples=samples)
+    return replace(found, notes=[note for note in found.notes if "the state of Python's random" not in note])
 
 
 # the shipped tasks
@@ -46,8 +52,8 @@ EXPECTED = {"given": "the ID of the query is part of the answer, given away: the
 
 @pytest.mark.parametrize("task", TASKS, ids=label)
 def test_every_shipped_task_passes(task):
-    found = check_task(task, legal_lengths_within(task, Span(1, 16)), 40)
-    assert found.samples == 40
+    found = check_task(task, legal_lengths_within(task, Span(1, 10)), 16)
+    assert found.samples == 16
     if getattr(task, "query_id", "") in EXPECTED:
         assert all("IDs must not tell the answer" in fault for fault in found.faults)
         assert found.faults
@@ -301,7 +307,8 @@ class Broken:
         """published coupling: IDs of level place must count from 1"""
 
         def coupling(self, sample, form):
-            return super().coupling(sample, form) + torch.tensor([1, 0])[:, None] * (sample.tokens > 0)[:, None]
+            ids = super().coupling(sample, form)
+            return torch.where((ids > 0) & (torch.tensor([[0], [1]]) == 0), ids + 1, ids)
 
     class ThreeHalves(Digits):
         """level half has IDs up to 2"""
@@ -362,22 +369,29 @@ class Broken:
             return needs | needs.roll(1, 2).tril(-1) & sample.answer[:, :, None]
 
     class GlobalTorch(Digits):
-        """sample uses torch's global generator: take all random numbers from `draws`"""
+        """drawn twice .*: take all random numbers from `draws` \\(.*torch's global generator was used\\)"""
 
         def digits(self, draws, max_length):
             return torch.randint(3, 13, (len(draws.key), max_length))
 
     class GlobalNumpy(Digits):
-        """sample uses numpy.random"""
+        """drawn twice .*: take all random numbers from `draws` \\(.*numpy.random was used\\)"""
 
         def digits(self, draws, max_length):
             return torch.from_numpy(np.random.randint(3, 13, (len(draws.key), max_length)))
 
     class GlobalPython(Digits):
-        """sample uses Python's random"""
+        """drawn twice .*: take all random numbers from `draws` \\(Python's random was used\\)"""
 
         def digits(self, draws, max_length):
             return super().digits(draws, max_length) * 0 + random.randrange(3, 13)
+
+    class Seeds(Digits):
+        """sample uses .*torch's global generator: take all random numbers from `draws`"""
+
+        def digits(self, draws, max_length):
+            torch.manual_seed(0)
+            return super().digits(draws, max_length)
 
     class Counts(Digits):
         """drawn twice it is '.*' and '.*': take all random numbers from `draws`"""
@@ -400,7 +414,7 @@ class Broken:
             return torch.cat([sample.tokens, sample.tokens[:1]], dim=1)
 
     class GlobalPythonInARow(PlainTask):
-        """sample uses Python's random: take all random numbers from `rng`"""
+        """drawn twice .*: take all random numbers from `rng` \\(Python's random was used\\)"""
 
         alphabet = tuple("ab")
 
@@ -431,11 +445,11 @@ def test_a_mistake_is_named(task):
 
 
 def test_the_global_generators_stay_as_they_were():
-    random.seed(3), np.random.seed(3), torch.manual_seed(3)
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-    check(Broken.GlobalTorch())
-    check(Digits())
+    with global_generators(1) as used:
+        random.random(), np.random.rand(), torch.rand(1)
     assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+    assert used == {"Python's random", "numpy.random", "torch's global generator"}
 
 
 def test_a_class_that_is_no_dataclass_is_named_at_once():
@@ -474,6 +488,10 @@ def test_arguments_that_do_not_fit_are_refused():
 
 
 # programs
+
+
+def check_few(program):
+    return check(program, lengths="1..5", samples=24)
 
 
 class Running(Program):
@@ -545,29 +563,31 @@ class Fails(Running):
 
 
 def test_programs_whose_state_is_hidden_are_refused():
-    assert check(Running()).faults == []
-    (fault,) = check(Hides()).faults
+    assert check_few(Running()).faults == []
+    (fault,) = check_few(Hides()).faults
     assert re.search(
         r"after reading '[01;]' \(bits\).* the program once writes '.' and moves bits step 1 \(in '[01 ]+; = [01 ]*'\)"
         r" and once writes '.' and moves bits step 1 \(in '[01 ]+; = [01 ]*'\): .* not from Python variables",
         fault,
     )
-    (fault,) = check(HidesMoves()).faults
+    (fault,) = check_few(HidesMoves()).faults
     assert "after reading" in fault
 
 
 def test_programs_that_read_where_no_id_leads_get_advice():
-    found = check(Strays())
+    found = check_few(Strays())
     assert any("write what is looked for first, then find it" in note for note in found.notes)
     assert any("bits reads at a place that no token before carries" in note for note in found.notes)
 
 
 def test_programs_whose_prompts_cannot_be_read_back_are_refused():
-    assert any("region bits of" in fault or "is no prompt" in fault for fault in check(Unreadable()).faults)
+    assert any("region bits of" in fault or "is no prompt" in fault for fault in check_few(Unreadable()).faults)
 
 
 def test_an_error_in_a_program_names_its_line():
-    assert re.search(r"Fails: IndexError in .*test_check_tasks.py:\d+ \(return \[\]\[0\]\)", check(Fails()).faults[0])
+    assert re.search(
+        r"Fails: IndexError in .*test_check_tasks.py:\d+ \(return \[\]\[0\]\)", check_few(Fails()).faults[0]
+    )
 
 
 # shortcuts
@@ -603,7 +623,7 @@ def test_the_chain_of_variable_assignment_is_found_by_counting_names():
     grows = [
         growing_shortcut(find_shortcuts(VariableAssignment(into_chain=into), [3, 12, 100], 512)) for into in (0.25, 0.0)
     ]
-    assert "the most frequent prompt token" in grows[0]
+    assert re.search("the most frequent prompt token|prompt token of frequency rank", grows[0])
     assert grows[1] is None
 
 
@@ -622,14 +642,15 @@ def test_each_trivial_predictor_is_found():
         (lambda symbols: "a" if symbols[0] != "b" else "b", "the most frequent answer token"),
         (lambda symbols: symbols[2], "prompt token 3"),
         (lambda symbols: symbols[-2], "prompt token 3 from the end"),
-        (lambda symbols: symbols[4] * 9, "the token before"),
+        (sorted, "the token before"),
         (lambda symbols: Counter(symbols).most_common(1)[0][0], "the most frequent prompt token"),
-        (lambda symbols: sorted(Counter(symbols).items(), key=lambda pair: -pair[1])[-1][0], None),
+        (lambda symbols: Counter(symbols).most_common(2)[1][0], "prompt token of frequency rank 2"),
+        (lambda symbols: Counter(symbols).most_common(3)[2][0], "prompt token of frequency rank 3"),
     ):
         task = type("Letters", (One,), {"answer": staticmethod(answer)})()
         (found,) = find_shortcuts(task, [20], 128)
-        assert predictor is None or found.predictor == predictor
-        assert predictor is None or found.accuracy > 0.6
+        assert found.predictor == predictor
+        assert found.accuracy > 0.3
         assert found.samples == 128
 
 
@@ -655,7 +676,6 @@ def test_a_run_of_a_broken_task_is_refused_before_training(tmp_path):
     [
         (Digits(), True, "passed", "passed"),
         (Broken.SortsPadding(), False, "skipped", "skipped: nobody checked this task"),
-        ("copy", True, "", "a task of longreach"),
     ],
 )
 def test_a_run_records_the_check(tmp_path, task, check_it, record, card):
@@ -668,6 +688,7 @@ def test_a_run_records_the_check(tmp_path, task, check_it, record, card):
 
 def test_a_task_inside_another_is_from_outside_too():
     assert is_foreign(Digits())
+    assert make_card(lr.Copy(), lr.Sequential(), (1, 2), lr.EvalConfig()).task_check == "a task of longreach"
     assert is_foreign(IndexHints(of=Digits(), num_hints=50))
     assert is_foreign(lr.Mixture(of=(lr.Copy(), Digits())))
     assert not any(is_foreign(task) for task in TASKS)
@@ -716,12 +737,13 @@ def test_the_command_line_checks_and_refuses(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     command = ["check", "my_sorting.Mine", "--lengths", "1..12", "--samples", "48"]
     assert main(command) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line, _ = capsys.readouterr().err.splitlines()
     assert re.search(r"my_sorting.Mine: sample \d+ of length .*: the sampler answers '.*', solve answers '.*'", line)
     assert main([*command, "--json"]) == 2
     facts = json.loads(capsys.readouterr().out)
     assert not facts["passed"]
-    assert len(facts["faults"]) == 1
+    assert "the sampler answers" in facts["faults"][0]
+    assert "a sample must not depend on its batch" in facts["faults"][1]
     assert main([*command, "--task.careful", "true"]) == 0
     assert "my_sorting.Mine passes: 48 samples of lengths 1..12" in capsys.readouterr().out
     run = ["run", "recipe.yaml", "--device", "cpu", "--json"]
@@ -730,9 +752,11 @@ def test_the_command_line_checks_and_refuses(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "refused").exists()
     assert main([*run, "--out", "skipped", "--no-check", "--only", "counting"]) == 0
     assert lr.RunFolder(tmp_path / "skipped/counting/seed-0").info().task_check == "skipped"
-    assert main([*run, "--out", "passed", "--task.careful", "true"]) == 0
-    for variant in ("counting", "randomized"):
-        assert lr.RunFolder(tmp_path / f"passed/{variant}/seed-0").card().task_check == "passed"
+    recipe = lr.load_recipe("recipe.yaml", {"task": {"careful": True}})
+    checked = _check_tasks(recipe, tmp_path / "new", False, ["counting", "randomized"], False, Console(quiet=True))
+    assert checked == {"counting": "passed", "randomized": "passed"}
+    begun = _check_tasks(recipe, tmp_path / "skipped", True, ["counting", "randomized"], True, Console(quiet=True))
+    assert begun == {"randomized": "skipped"}  # the other one is resumed as it was started
 
 
 def test_hints_of_a_prompt_may_be_typed():

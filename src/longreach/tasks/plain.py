@@ -246,7 +246,7 @@ class PlainTask(Task):
             if length not in sizes:
                 try:
                     self.check_length(length)
-                    sizes[length] = len(self.draw(key, length).prompt)
+                    sizes[length] = float(len(self.draw(key, length).prompt))
                 except BadInput:
                     sizes[length] = math.inf if length > 64 else -math.inf  # too long, or too short
             return sizes[length]

@@ -85,7 +85,11 @@ def check(
     if samples < _FEWEST_SAMPLES:
         raise BadInput(f"{argument('samples')} must be at least {_FEWEST_SAMPLES}, got {samples}")
     legal = legal_lengths_within(made, span)
-    run_foreign(made.name, lambda: check_sample(made, max(legal)))
+    try:
+        run_foreign(made.name, lambda: made.max_tokens(max(legal)))
+    except BadInput as error:
+        return TaskCheck(made.name, list(legal), 0, [str(error)])
+    check_sample(made, max(legal))
     found = check_task(made, legal, samples, seed)
     result = TaskCheck(made.name, list(found.lengths), found.samples, found.faults, notes=found.notes)
     if not result.passed:

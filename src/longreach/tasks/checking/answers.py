@@ -76,8 +76,8 @@ def check_prompts(drawn: Drawn) -> None:
     for row in range(min(_MOST_PROMPTS, len(drawn.numbers))):
         prompt = sample.tokens[row, : int(sample.prompt_tokens[row])].tolist()
         length = int(sample.length[row])
-        found = drawn.call(task.prompt_length, prompt)
-        if found != length and not estimated:
+        found = length if estimated else drawn.call(task.prompt_length, prompt)
+        if found != length:
             raise BadInput(
                 f"{task.name}: {drawn.describe(row)}: prompt_length says {found}, the length is {length}: define"
                 " prompt_length(self, tokens)"

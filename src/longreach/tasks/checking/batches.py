@@ -8,10 +8,10 @@ from torch import Tensor
 
 from longreach.errors import BadInput
 from longreach.tasks.base import PAD, Sample, Task
-from longreach.tasks.checking.drawn import Drawn, alike, describe, words
+from longreach.tasks.checking.drawn import Drawn, alike, describe, spread, words
 from longreach.tasks.plain import run_foreign
 
-_MOST_GROUPS = 8
+_MOST_GROUPS = 4
 
 
 def check_vocabulary(task: Task) -> None:
@@ -89,11 +89,10 @@ def check_batches(drawn: Drawn) -> None:
     wider = _longer(task, longest)
     if wider is not None:
         _compare(drawn, rows, wider, f"drawn with max_length={wider}")
-    every = max(1, len(drawn.lengths) // _MOST_GROUPS)
-    for length in drawn.lengths[::every]:
+    for length in spread(drawn.lengths, _MOST_GROUPS):
         mine = (drawn.sample.length == length).nonzero()[:, 0]
         _compare(drawn, mine, length, f"drawn with samples of its length only, with max_length={length}")
-        _compare(drawn, mine[:1], length, f"drawn alone, with max_length={length}")
+    _compare(drawn, rows[:1], int(drawn.sample.length[0]), "drawn alone")
 
 
 def _compare(drawn: Drawn, rows: Int[Tensor, "n"], max_length: int, how: str) -> None:

@@ -11,7 +11,7 @@ from longreach.errors import BadInput
 from longreach.tasks.base import Sample, Task
 from longreach.tasks.checking.answers import check_answers, check_prompts, check_stops
 from longreach.tasks.checking.batches import check_batches, check_structure, check_vocabulary
-from longreach.tasks.checking.drawn import Drawn, alike, describe, draw, global_generators, take_numbers, words
+from longreach.tasks.checking.drawn import PYTHON, Drawn, alike, describe, draw, global_generators, spread, words
 from longreach.tasks.checking.ids import check_coupling, check_dependencies
 from longreach.tasks.checking.steps import check_program
 from longreach.tasks.plain import run_foreign
@@ -43,9 +43,9 @@ def check_task(task: Task, legal: Sequence[int], samples: int, seed: int = 0) ->
     except BadInput as error:
         return Findings(lengths, 0, [str(error)])
     checks: list[Callable[[Drawn], None]] = [
-        check_batches,
         check_stops,
         check_answers,
+        check_batches,
         check_prompts,
         check_coupling,
         check_dependencies,
@@ -71,18 +71,26 @@ def _draw_twice(task: Task, lengths: Sequence[int], samples: int, seed: int, not
     numbers = torch.arange(max(len(lengths), min(samples, _MOST_TOKENS // width)))
     length = torch.tensor([lengths[number % len(lengths)] for number in numbers.tolist()])
     made: list[Sample] = []
+    used: set[str] = set()
     for state in (1, 2):
-        with global_generators(state, task):
+        with global_generators(state) as of_draw:
             made.append(draw(task, length, numbers, seed, longest))
+        used |= of_draw
         check_structure(task, made[-1], length, longest)
     one, other = made
+    generators = " and ".join(sorted(used))
+    advice = f"take all random numbers from `{'rng' if task.draws_on_host else 'draws'}`"
     for row in (~alike(one, other)).nonzero()[:1, 0].tolist():
         ends = [int(sample.num_tokens[row]) for sample in made]
         both = [words(task, sample.tokens[row, :end].tolist()) for sample, end in zip(made, ends, strict=True)]
         raise BadInput(
-            f"{task.name}: {describe(task, one, row, row)}: drawn twice it is {both[0]} and {both[1]}:"
-            f" {take_numbers(task)}"
+            f"{task.name}: {describe(task, one, row, row)}: drawn twice it is {both[0]} and {both[1]}: {advice}"
+            + (f" ({generators} was used)" if used else "")
         )
+    if used - {PYTHON}:
+        raise BadInput(f"{task.name}: sample uses {generators}: {advice}")
+    if used:  # type checkers at run time use it too, which does no harm
+        notes.append(f"sample changes the state of {PYTHON}: {advice}")
     return Drawn(task, one, numbers, seed, lengths, notes)
 
 
@@ -111,10 +119,3 @@ def legal_lengths_within(task: Task, span: Span) -> tuple[int, ...]:
     if not legal:
         raise BadInput(f"no length in {span} is possible: {refusal}")
     return tuple(legal)
-
-
-def spread(lengths: Sequence[int], count: int) -> tuple[int, ...]:
-    """Return at most `count` of many lengths, the first and the last among them."""
-    if len(lengths) <= count:
-        return tuple(lengths)
-    return tuple(lengths[number * (len(lengths) - 1) // (count - 1)] for number in range(count))

@@ -98,24 +98,31 @@ def alike(one: Sample, other: Sample) -> Bool[Tensor, "b"]:
     return same
 
 
-def take_numbers(task: Task) -> str:
-    """Return where a task must take its random numbers from."""
-    return f"take all random numbers from `{'rng' if task.draws_on_host else 'draws'}`"
+def spread(lengths: Sequence[int], count: int) -> tuple[int, ...]:
+    """Return at most `count` of many lengths, the first and the last among them."""
+    if len(lengths) <= count:
+        return tuple(lengths)
+    return tuple(lengths[number * (len(lengths) - 1) // (count - 1)] for number in range(count))
+
+
+PYTHON = "Python's random"
 
 
 @contextmanager
-def global_generators(seed: int, task: Task) -> Iterator[None]:
-    """Seed the global generators; raise BadInput if the code inside uses one of them.  Their states are kept."""
+def global_generators(seed: int) -> Iterator[set[str]]:
+    """Seed the global generators, and yield a set that gets the names of those that are used inside.
+
+    Their states are as before afterwards.
+    """
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    used: set[str] = set()
     try:
         random.seed(seed)
         np.random.seed(seed)
         torch.default_generator.manual_seed(seed)
         seeded = _states()
-        yield
-        for generator, state in _states().items():
-            if state != seeded[generator]:
-                raise BadInput(f"{task.name}: sample uses {generator}: {take_numbers(task)}")
+        yield used
+        used |= {generator for generator, state in _states().items() if state != seeded[generator]}
     finally:
         random.setstate(before[0])
         np.random.set_state(before[1])
@@ -126,7 +133,7 @@ def _states() -> dict[str, Any]:
     """Return the states of the global generators, by name."""
     numpy: Any = np.random.get_state()
     return {
-        "Python's random": random.getstate(),
+        PYTHON: random.getstate(),
         "numpy.random": (numpy[1].tobytes(), numpy[2:]),
         "torch's global generator": torch.get_rng_state().tolist(),
     }
