@@ -463,6 +463,13 @@ def test_a_class_that_is_no_dataclass_is_named_at_once():
             make()
 
 
+def test_show_names_the_line_of_an_error_too():
+    with pytest.raises(
+        BadInput, match=r"Raises: KeyError in .*test_check_tasks.py:\d+ \(return \{\}\[max_length\]\): 3"
+    ):
+        lr.show(Broken.Raises(), 3)
+
+
 def test_what_a_task_does_not_state_is_noted():
     class Bare(PlainTask):
         alphabet = tuple("ab")
