@@ -22,3 +22,6 @@ class CopyDigits(Task):
 
     def solve(self, sample, row):
         return [*sample.tokens[row, : sample.prompt_tokens[row] - 1].tolist(), 2]
+
+    def prompt_length(self, tokens):
+        return len(tokens) - 1

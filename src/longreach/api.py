@@ -19,6 +19,7 @@ from longreach.decoding import SamplingConfig, generate
 from longreach.diagnosis import Diagnosis
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import EvalConfig, Score, reach
+from longreach.evaluation.shortcuts import Shortcut
 from longreach.execution import ExecutionConfig
 from longreach.hf import from_huggingface, to_huggingface
 from longreach.model import (
@@ -72,6 +73,7 @@ from longreach.sweeps import RunState
 from longreach.tasks import *
 from longreach.training import OptimizerConfig, PrimeConfig, TrainConfig
 from longreach.verbs.answering import Answer, predict
+from longreach.verbs.checking import TaskCheck, check
 from longreach.verbs.diagnosing import diagnose
 from longreach.verbs.inspection import Inspection, inspect
 from longreach.verbs.reporting import report
@@ -134,6 +136,7 @@ __all__ = [
     "SelfExtendConfig",
     "Sequential",
     "ShawConfig",
+    "Shortcut",
     "ShownSample",
     "SinusoidalConfig",
     "SlidingWindowConfig",
@@ -142,6 +145,7 @@ __all__ = [
     "StickBreakingConfig",
     "T5Config",
     "TableConfig",
+    "TaskCheck",
     "TokenLoss",
     "TopKConfig",
     "TrainConfig",
@@ -151,6 +155,7 @@ __all__ = [
     "UniformPose",
     "XposConfig",
     "build_model",
+    "check",
     "diagnose",
     "evaluate",
     "evaluate_runs",

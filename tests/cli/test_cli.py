@@ -365,7 +365,7 @@ def test_list_names_everything(capsys):
     assert "chunks" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", ["run", "eval", "predict", "inspect", "show", "report", "list", "diagnose"])
+@pytest.mark.parametrize("verb", ["run", "eval", "predict", "inspect", "show", "check", "report", "list", "diagnose"])
 def test_every_verb_has_help(verb, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([verb, "--help"])

@@ -38,12 +38,14 @@ from longreach.runs import (
     use_threads,
 )
 from longreach.system.interrupts import deferred
+from longreach.tasks.checking import CheckRecord
 from longreach.terminal.console import out, say
 from longreach.terminal.progress import watch
 from longreach.training import (
     ask_for_repeatable_products,
     list_checkpoints,
 )
+from longreach.verbs.checking import check_before_run
 
 INTERRUPTED = 130
 
@@ -88,6 +90,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--track", metavar="NAMES", help="where to watch besides TensorBoard: wandb, trackio, or wandb,trackio"
     )
+    parser.add_argument(
+        "--no-check", action="store_true", help="train on a task of yours that `longreach check` would refuse"
+    )
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and no progress")
     parser.set_defaults(verb=run, takes_settings=True)
@@ -117,6 +122,8 @@ def _run(
         raise BadInput("--parallel is for several processes: torchrun --nproc-per-node 2 -m longreach run ...")
     folder = args.out or Path("runs") / recipe.name
     parallel: Parallel = args.parallel or "ddp"
+    console = say if ranks.first else Console(quiet=True)
+    checked = _check_tasks(recipe, folder, args.resume, only or list(recipe.variants), args.no_check, console)
     todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), ranks.count, device)
     if ranks.count > 1:
         for config in (recipe.variants[one.variant] for (one,) in todo):
@@ -124,7 +131,6 @@ def _run(
             check_parallel(parallel, ranks.count, device, config.train, config.execution, model)
     ranks.wait()  # before the first makes a folder that another finds there
     check_trackers(track, together=max(map(len, todo)))
-    console = say if ranks.first else Console(quiet=True)
     if recipe.about and not args.json:
         console.print(recipe.about, markup=False, highlight=False)
     begun = any((one.below(folder).path / "config.yaml").exists() for together in todo for one in together)
@@ -143,7 +149,10 @@ def _run(
             state.work_on(folders[0], configs[0].train.steps, sum(map(len, todo[number + 1 :])))
             names = [one.name for one in together] if len(together) > 1 else []
             infos = [
-                gather_info(recipe.name, recipe.title, one.variant, one.seed, device, names, ranks.count)
+                replace(
+                    gather_info(recipe.name, recipe.title, one.variant, one.seed, device, names, ranks.count),
+                    task_check=checked.get(one.variant, ""),
+                )
                 for one in together
             ]
             if not execute_together(configs, folders, infos, device, args.resume, observer, track, ranks, parallel):
@@ -270,6 +279,27 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], processes
         return config.execution.stack_size(1 if processes > 1 else runs_together(config, device))
 
     return cut_into_stacks(runs, most)
+
+
+def _check_tasks(
+    recipe: Recipe, folder: Path, resume: bool, only: list[str], skip: bool, console: Console
+) -> dict[str, CheckRecord]:
+    """Return, by variant, the result of the check of its task; raise BadInput if a task fails."""
+
+    def tell(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    found: dict[str, CheckRecord] = {}
+    known: dict[str, CheckRecord] = {}
+    for variant in (name for name in only if name in recipe.variants):  # `_plan` refuses the others
+        if resume and all(_One(variant, seed).below(folder).begun for seed in recipe.seeds):
+            continue
+        config = recipe.variants[variant]
+        key = f"{config.task} {config.train.lengths}"
+        if key not in known:
+            known[key] = check_before_run(config.task, config.train.lengths, tell, skip)
+        found[variant] = known[key]
+    return found
 
 
 def _device(recipe: Recipe, only: list[str] | None) -> str:

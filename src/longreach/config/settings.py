@@ -6,6 +6,7 @@ or the import path of a class of yours.  Every complaint is one line that says w
 
 import dataclasses
 import functools
+import inspect
 import math
 import numbers
 import types
@@ -89,9 +90,23 @@ class Settings:
         cls.__post_init__ = convert_first  # type: ignore[method-assign]
 
 
+def _refuse_ignored_fields(cls: type) -> None:
+    """Raise BadInput if a class states fields but is no dataclass, so that they would be ignored."""
+    for base in cls.__mro__:
+        if not issubclass(base, Settings) or base is Settings or "__dataclass_params__" in vars(base):
+            continue
+        for name, hint in inspect.get_annotations(base).items():
+            is_constant = "ClassVar" in (hint if isinstance(hint, str) else str(get_origin(hint) or hint))
+            if not is_constant and not any(hasattr(above, name) for above in base.__mro__[1:]):
+                raise BadInput(
+                    f"{name_of(base)} lacks @dataclass(frozen=True, kw_only=True), so its field {name} is ignored"
+                )
+
+
 def _convert_fields(settings: Settings) -> None:
     """Convert all fields of an object in place."""
     cls: Any = type(settings)
+    _refuse_ignored_fields(cls)
     fields = cls.__dataclass_fields__
     for name, hint in _hints(cls).items():
         value = getattr(settings, name)
@@ -126,6 +141,7 @@ def build(cls: type[T], values: object, where: str = "") -> T:
     """An object of a dataclass from a plain mapping; what is not given takes its default."""
     if not isinstance(values, Mapping):
         raise BadInput(f"{where or cls.__name__}: expected a mapping of settings, got {_shown(values)}")
+    _refuse_ignored_fields(cls)
     hints = get_type_hints(cls, include_extras=True)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     bounds = cls._bounds if issubclass(cls, Settings) else Bounds()

@@ -8,6 +8,7 @@ import torch
 from longreach.evaluation.evaluate import EvalConfig
 from longreach.positions.ids import IdPolicy, coverage
 from longreach.tasks import Task
+from longreach.tasks.checking import is_foreign
 from longreach.training import PrimeConfig, TrainingStream
 
 _SAMPLES = 4096
@@ -36,6 +37,8 @@ class Card:
     """Whether training also showed a few samples of greater length."""
     computed_by: str = "not recorded"
     """The plans of training and of the test: the device, the precision and the parts of the engine."""
+    task_check: str = "not recorded"
+    """Whether a task from outside longreach was checked before training."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[1-9][0-9]{0,17}\.\.[1-9][0-9]{0,17}", self.trained_lengths):
@@ -51,6 +54,7 @@ def make_card(
     config: EvalConfig,
     prime: PrimeConfig | None = None,
     computed_by: str = "not recorded",
+    task_check: str = "",
 ) -> Card:
     batch = TrainingStream(task, policy, lengths, _SAMPLES, seed=0, device="cpu", prime=prime).batch(0)
     sample, ids = batch.sample, batch.ids
@@ -83,6 +87,7 @@ def make_card(
         test_ids=_test_ids(policy, config),
         primed="no" if prime is None else f"at {prime.lengths}, {prime.samples or 'new'} samples, share {prime.share}",
         computed_by=computed_by,
+        task_check=_task_check(task, task_check),
         id_coverage=coverage(ids.where(read[:, None], 0), max(policy.max_id, largest)),
     )
 
@@ -103,6 +108,12 @@ def _length_known(task: Task, policy: IdPolicy, config: EvalConfig) -> str:
     if policy.draws_test_ids:
         return "the most tokens at its length: IDs are drawn for so many"
     return "yes, the rule reads the whole prompt" if policy.supplier(task) == "rule" else "no"
+
+
+def _task_check(task: Task, recorded: str) -> str:
+    if not is_foreign(task):
+        return "a task of longreach"
+    return {"passed": "passed", "skipped": "skipped: nobody checked this task"}.get(recorded, "not recorded")
 
 
 def _stops(task: Task) -> str:

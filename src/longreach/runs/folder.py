@@ -42,6 +42,7 @@ from longreach.runs.origin import is_signed, places_of_classes, sign
 from longreach.runs.recipe import RunConfig
 from longreach.system.files import append_line, naming_damage, parse_json, read_json, write_atomically
 from longreach.system.imports import RunOrigin, names_of_run
+from longreach.tasks.checking import CheckRecord
 from longreach.version import PACKAGE, __version__
 
 _NOTES = ("progress.json", "attempts.json")
@@ -72,6 +73,8 @@ class RunInfo:
     """By class that belongs to no installed package: the folder it was imported from."""
     signature: str = ""
     """Of config.yaml and these places, by the user who started the run."""
+    task_check: CheckRecord = ""
+    """Result of the check before the start; empty for tasks of longreach, and in runs that did not note it."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,8 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
     except _StopTesting:
         return False
     lengths = legal_lengths(config.task, config.train.lengths)
-    card = make_card(config.task, config.ids, lengths, config.evaluate, config.train.prime, computed_by(folder))
+    noted = folder.info().task_check
+    card = make_card(config.task, config.ids, lengths, config.evaluate, config.train.prime, computed_by(folder), noted)
     folder.save_results(scores, card, text)
     tracker.log(config.train.steps, score_values(scores))
     tracker.finish(done=True)

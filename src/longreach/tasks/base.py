@@ -23,6 +23,10 @@ Form = Literal["published", "aligned"]
 """Two ways to couple: as published, or so that a step shares its ID with what it must read."""
 
 
+class NotStated(BadInput):
+    """A task does not define something that is not required, such as its dependencies."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """A batch of samples, right-padded."""
@@ -166,7 +170,7 @@ class Task(Settings):
 
     def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
         """Canonical coupled IDs, counted from 1 without gaps; 0 is reserved."""
-        raise BadInput(f"{self.name} has no known coupling: use another ID policy")
+        raise NotStated(f"{self.name} has no known coupling: use another ID policy")
 
     def hint_ids(self, sample: Sample) -> Int[Tensor, "b g t"]:
         """Return the IDs that `index_hints` writes as tokens: the published coupling, unless signs get no hint."""
@@ -209,8 +213,8 @@ class Task(Settings):
         """Tokens as a person reads them, and `parse` reads them back."""
         return " ".join(self.words(tokens))
 
-    def _missing(self, what: str) -> BadInput:
-        return BadInput(f"{self.name} does not say {what}")
+    def _missing(self, what: str) -> NotStated:
+        return NotStated(f"{self.name} does not say {what}")
 
 
 def build_sample(

@@ -314,7 +314,7 @@ class Trace:
         Equal words must have equal outcomes: the written word, and the moves of the cursors behind it.
         """
         for number, reads in enumerate(self.reads):
-            seen = tuple((cursor, at, self.words[index]) for cursor, at, index in reads)
+            seen = tuple((cursor, at, self.words[index]) for cursor, at, index in dict.fromkeys(reads))
             nowhere = tuple(level for level, place in self.aligned[number].items() if place == 0)
             stops = number == len(self.answer)
             word = self.stop if stops else self.answer[number]

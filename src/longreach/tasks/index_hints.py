@@ -122,11 +122,23 @@ class IndexHints(Task):
         return self._with_hints(again, (hints - self._zero).clamp(min=0))
 
     def parse(self, text: str) -> list[int]:
-        """A prompt without hints, which are counted from 1."""
+        """Return the tokens of a prompt.  Its hints may be typed too, as `show` prints them; else they count from 1."""
+        if text.split()[:1] and text.split()[0] in self.vocabulary[self._zero :]:
+            return self._parse_hinted(text)
         plain = self.of.prompt_batch(self.of.parse(text), 1)
         self._check_hints(plain)
         hinted = self._with_hints(plain, self._ids(plain))
         return hinted.tokens[0, : int(hinted.prompt_tokens[0])].tolist()
+
+    def _parse_hinted(self, text: str) -> list[int]:
+        tokens, last = super().parse(text), self._stride - 1
+        plain = tokens[last :: self._stride]
+        is_hint = [token >= self._zero for token in tokens]
+        if is_hint != [*([True] * last), False] * len(plain) or self.of.parse(self.of.spell(plain)) != plain:
+            raise BadInput(
+                f"index_hints: {text!r} is no prompt: {last} hints stand before each token of {self.of.name}"
+            )
+        return tokens
 
     def prompt_length(self, tokens: Sequence[int]) -> int:
         return self.of.prompt_length(tokens[self._stride - 1 :: self._stride])

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longreach.errors import BadInput
+from longreach.errors import BadInput, lacks_memory
 from longreach.seeding import Draws, stream
 from longreach.tasks.base import Form, Sample, Task
 
@@ -246,7 +246,7 @@ class PlainTask(Task):
             if length not in sizes:
                 try:
                     self.check_length(length)
-                    sizes[length] = len(self.draw(key, length).prompt)
+                    sizes[length] = float(len(self.draw(key, length).prompt))
                 except BadInput:
                     sizes[length] = math.inf if length > 64 else -math.inf  # too long, or too short
             return sizes[length]
@@ -277,8 +277,15 @@ def run_foreign(name: str, call: Callable[[], T]) -> T:
     except BadInput:
         raise
     except Exception as error:
+        if lacks_memory(error):
+            raise
         frames = traceback.extract_tb(error.__traceback__)
-        installed = (str(_PACKAGE), *sysconfig.get_paths().values())
+        libraries = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+        installed = (
+            str(_PACKAGE),
+            "<",
+            *libraries,
+        )  # code without a file, such as a dataclass's __init__, has <string>
         own = [frame for frame in frames if not frame.filename.startswith(installed)]
         frame = own[-1] if own else frames[-1]
         where = f"{frame.filename}:{frame.lineno}"

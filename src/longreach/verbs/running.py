@@ -14,6 +14,7 @@ from longreach.positions.ids import IdPolicy
 from longreach.runs import RunConfig, RunFolder, choose_device, execute, gather_info, on_preset, with_test_lengths
 from longreach.tasks import Task
 from longreach.training import TrainConfig, ask_for_repeatable_products
+from longreach.verbs.checking import check_before_run
 from longreach.verbs.progress import bars
 
 
@@ -33,6 +34,7 @@ def run(
     execution: ExecutionConfig | Mapping[str, Any] | None = None,
     preset: str | None = None,
     progress: bool = True,
+    check: bool = True,
 ) -> list[Score]:
     """Train and test one model in a folder and return its scores.
 
@@ -54,9 +56,11 @@ def run(
         execution: Settings of the machine and the engine.
         preset: Position IDs, model and training for many tasks: `ppc`.  The sections given here go on top.
         progress: Show progress bars on a terminal.
+        check: Check a task from outside longreach before training, as `longreach.check` does.
 
     Raises:
-        BadInput: A setting does not exist or does not fit the others, or the folder holds something already.
+        BadInput: A setting does not exist or does not fit the others, the task fails its check, or the folder holds
+            something already.
         RunFailed: Training or testing could not be finished.
     """
     sections = {"task": task, "ids": ids, "model": model, "train": train, "evaluate": evaluate, "execution": execution}
@@ -78,5 +82,9 @@ def run(
     chosen = choose_device(config.execution.device)
     folder = RunFolder(Path(out))
     with bars(progress)() as observer:
-        execute(config, folder, gather_info("script", "", "", seed, chosen), chosen, resume, observer, track)
+        info = gather_info("script", "", "", seed, chosen)
+        if not (resume and folder.begun):
+            skip = not check
+            info = replace(info, task_check=check_before_run(config.task, config.train.lengths, observer.say, skip))
+        execute(config, folder, info, chosen, resume, observer, track)
     return folder.scores()

@@ -105,7 +105,7 @@ def score_folder(
     asked, scores, text = _test(trained, changes, execution, watch, where)
     config, info = trained.config, folder.info()
     lengths = legal_lengths(config.task, config.train.lengths)
-    card = make_card(config.task, config.ids, lengths, asked, config.train.prime)
+    card = make_card(config.task, config.ids, lengths, asked, config.train.prime, task_check=info.task_check)
     return Result(folder, info, scores, card, info.variant or info.recipe, [] if text is None else text.losses)
 
 

@@ -11,6 +11,8 @@ from longreach.config import build_part
 from longreach.errors import BadInput
 from longreach.seeding import stream
 from longreach.tasks import Form, Sample, Task
+from longreach.tasks.checking import is_foreign
+from longreach.tasks.plain import run_foreign
 from longreach.verbs.prompt import check_sample
 
 MOST_DEPENDENCIES = 4096
@@ -56,6 +58,12 @@ def show(task: Task | str | Mapping[str, Any], length: int, *, seed: int = 0) ->
         BadInput: The task or its length does not exist, or the sample does not fit into memory.
     """
     made = task if isinstance(task, Task) else build_part(Task, task, "task")
+    if is_foreign(made):
+        return run_foreign(made.name, lambda: _show(made, length, seed))
+    return _show(made, length, seed)
+
+
+def _show(made: Task, length: int, seed: int) -> ShownSample:
     made.check_length(length)
     check_sample(made, length)
     sample = made.sample(torch.tensor([length]), stream(seed, "show", torch.arange(1)), length)
