@@ -7,6 +7,7 @@ from longreach.api import (
     CopeConfig,
     Coupled,
     EntmaxConfig,
+    EqualIdsConfig,
     FireConfig,
     KerpleConfig,
     LearnedConfig,
@@ -280,6 +281,7 @@ BIASES = [
     KerpleConfig(kernel="power"),
     FireConfig(),
     NapeConfig(),
+    EqualIdsConfig(),
 ]
 FAR_ROPES = [
     SelfExtendConfig(window=4, group=3),

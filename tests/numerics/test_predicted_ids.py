@@ -53,6 +53,7 @@ HEADS = [
     PointerConfig(),
     PointerConfig(moves=2, see_token=False),
     PointerConfig(kind_first=True),
+    PointerConfig(kind_first=True, across_levels=True),
 ]
 ENCODINGS = [NoEncodingConfig(), LearnedConfig(), SinusoidalConfig(), RopeConfig(), RopeConfig(spectrum="random")]
 ENCODINGS += [LearnedRopeConfig(spectrum="random"), AlibiConfig(), FireConfig()]
@@ -104,6 +105,34 @@ def test_cached_equals_uncached_and_batched_equals_one_by_one(task, head, encodi
         alone = generate(model, task, POLICY, sample.rows(row, row + 1))
         assert torch.equal(alone.tokens[0], cached.tokens[row])
         assert torch.equal(alone.ids[0], cached.ids[row])
+
+
+@pytest.mark.parametrize("kind_first", [False, True])
+def test_a_level_may_take_the_current_tokens_id_at_another_level(kind_first):
+    task = PointerChasing(num_names=40, hops=Span(1, 3))
+    across = PointerConfig(kind_first=kind_first, across_levels=True)
+    model = _model(task, across).double()
+    sample = draw(task, [6, 10])
+    ids = POLICY.training_ids(task, sample, stream(0, "ids", torch.arange(2)))
+    at = sample.prompt_tokens[:, None] + torch.arange(2)  # names: they have IDs at both levels
+    read = sample.tokens[:, :-1]
+    hidden = model(read, ids[:, :, :-1])
+    choices = id_choices(model, sample, ids, hidden, at, model.past(hidden, read))
+    current = ids.gather(2, at[:, None].expand(-1, 2, -1))  # [b, level, a]
+    for level, other in ((0, 1), (1, 0)):
+        candidates, taken = choices[level].ids, current[:, other]
+        assert torch.equal(candidates[..., -2], taken)  # the last three are other's moves: down, none, up
+        assert choices[level].reaches(taken).equal(taken > 0)
+        forced = replace(
+            choices[level], logits=choices[level].logits.index_fill(2, torch.tensor([candidates.shape[2] - 2]), 99.0)
+        )
+        assert torch.equal(forced.best(), taken)
+    with torch.no_grad():  # what the other level says is out of reach where it is reserved
+        reserved = ids.clone()
+        reserved[:, 1] = 0
+        hidden = model(read, reserved[:, :, :-1])
+        first = id_choices(model, sample, reserved, hidden, at, model.past(hidden, read))[0]
+    assert (first.logits[..., -3:] == -torch.inf).all()
 
 
 @pytest.mark.parametrize("spectrum", ["geometric", "random"])

@@ -11,7 +11,8 @@ from longreach.config import yaml_files as config
 from longreach.config.registry import lookup, register
 from longreach.config.spans import Lengths, Span
 from longreach.errors import BadInput
-from longreach.runs import RunConfig, parse_recipe
+from longreach.runs import RunConfig, load_recipe, parse_recipe
+from longreach.runs.preset import load_preset
 
 BASE = {"task": "sparse_parity"}
 
@@ -230,6 +231,35 @@ def test_variants_lie_on_the_base_and_flags_on_the_variants():
         parse_recipe("r", {**content, "seeds": 0}, {})
     with pytest.raises(BadInput, match="becomes a folder"):
         parse_recipe("r", {**content, "variants": {"../x": {}}}, {})
+
+
+def test_a_recipe_builds_on_a_preset_and_a_flag_replaces_all_but_task_and_lengths():
+    preset = load_preset("ppc")
+    content = {
+        "preset": "ppc",
+        "task": "copy",
+        "train": {"lengths": "1..6", "steps": 7},
+        "variants": {"a": {}, "b": {"ids": "sequential"}},
+    }
+    a, b = parse_recipe("r", content, {}).variants.values()
+    assert a.ids.name == "predicted"
+    assert a.train.steps == 7
+    assert a.train.batch_size == preset["train"]["batch_size"]
+    assert a.evaluate.lengths.values == (6, 12, 30, 60)
+    assert b.ids.name == "sequential"
+    other = {**content, "preset": None, "evaluate": {"lengths": "6,9"}}
+    del other["preset"]
+    (alone,) = parse_recipe("r", other, {"preset": "ppc", "train": {"batch_size": 4}}).variants.values()
+    assert alone.ids.name == "predicted"
+    assert (alone.train.steps, alone.train.batch_size) == (preset["train"]["steps"], 4)
+    assert alone.train.lengths == Span(1, 6)
+    assert alone.evaluate.lengths.values == (6, 9)
+    with pytest.raises(BadInput, match="says nothing about lengths"):
+        parse_recipe("r", {"task": "copy"}, {"preset": "ppc"})
+    with pytest.raises(BadInput, match="unknown preset 'pcp'; did you mean ppc"):
+        parse_recipe("r", {"task": "copy", "preset": "pcp"}, {})
+    with pytest.raises(BadInput, match="name a recipe, or give --preset"):
+        load_recipe(None, {"preset": "ppc"})
 
 
 def test_the_package_hands_out_its_names_lazily():

@@ -1,5 +1,7 @@
 """How IDs enter: angles, tables, waves."""
 
+import itertools
+
 import pytest
 import torch
 from catalogue import ATTENTIONS, ENCODINGS, label
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from longreach.api import (
     CopeConfig,
+    EqualIdsConfig,
     LearnedConfig,
     NoEncodingConfig,
     RopeConfig,
@@ -66,7 +69,45 @@ def test_every_level_enters(encoding, levels):
     for level in range(levels):
         other = ids.clone()
         other[:, level, 3:] += 7
-        assert torch.equal(model(tokens, other), before) == isinstance(encoding, NoEncodingConfig | CopeConfig)
+        assert torch.equal(model(tokens, other), before) == isinstance(
+            encoding, NoEncodingConfig | CopeConfig | EqualIdsConfig
+        )
+
+
+@given(seed=st.integers(0, 1000), levels=st.integers(1, 3))
+def test_heads_that_compare_ids_see_equal_ones_at_their_level_and_the_others_see_all(seed, levels):
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 4, (2, levels, 7), generator=generator)
+    encoding = EqualIdsConfig(heads=levels + 1).build(Shape(32, 8, (0,) * levels, 0))
+    seen = encoding.bias(ids, ids) == 0
+    pairs = encoding.pair_bias(ids, ids)
+    for row, head, query, key in itertools.product(range(2), range(8), range(7), range(7)):
+        mine, other = ids[row, head % levels, query], ids[row, head % levels, key]
+        wanted = head > levels or (key == 0 if mine == 0 else bool(mine == other))
+        assert bool(seen[row, head, query, key]) == wanted
+        assert (pairs(*map(torch.tensor, (row, head, query, key))) == 0) == wanted
+
+
+@given(seed=st.integers(0, 100))
+def test_only_equality_of_ids_matters_to_heads_that_compare_them(seed):
+    generator = torch.Generator().manual_seed(seed)
+    model = _model(EqualIdsConfig(), levels=2)
+    tokens = torch.randint(0, 11, (2, 9), generator=generator)
+    ids = torch.randint(0, 5, (2, 2, 9), generator=generator)
+    renamed = torch.tensor([0, *(5 + torch.randperm(1_000_000, generator=generator)[:4]).tolist()])  # 0 stays reserved
+    assert torch.equal(model(tokens, ids), model(tokens, renamed[ids]))
+    other = ids.clone()
+    other[:, 1, 5:] = 17 + torch.arange(4)
+    assert not torch.equal(model(tokens, ids), model(tokens, other))
+
+
+def test_heads_that_compare_ids_are_as_many_as_levels_or_more():
+    with pytest.raises(BadInput, match=r"equal_ids.heads=1 must be in 2..2"):
+        _model(EqualIdsConfig(heads=1), levels=2)
+    with pytest.raises(BadInput, match=r"equal_ids.heads=3 must be in 3..2"):
+        _model(EqualIdsConfig(), levels=3)
+    with pytest.raises(ValueError, match="must not be negative"):
+        EqualIdsConfig(heads=-1)
 
 
 def test_rope_turns_each_level_with_its_own_frequencies():

@@ -1,7 +1,8 @@
 """What must hold for every ID policy, and for relabelling."""
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from longreach.api import (
     Planted,
     Pose,
     Predicted,
+    Program,
     Randomized,
     RandomStart,
     Sequential,
@@ -334,3 +336,34 @@ def test_uniform_pose_trains_all_distances_alike():
     skips = (200 - 22) // 22 + 1
     assert (far["uniform_pose"] - 1 / skips).abs().max() < 5 * (1 / skips / 4000) ** 0.5  # standard deviations
     assert far["pose"].max() > 10 * far["pose"].min()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TwoCursors(Program):
+    """Two cursors over one region, and one over another."""
+
+    alphabet = ("a", "b")
+    cursors: ClassVar = {"here": "items", "start": "items"}
+
+    def prompt(self, rng, length):
+        return {"items": rng.choices(self.alphabet, k=length), "others": rng.choices(self.alphabet, k=length)}
+
+    def run(self, here, start, others, write):
+        while not here.at_end:
+            write(others.read())
+            here.step()
+            start.jump(here)
+
+
+@pytest.mark.parametrize("policy", [Oracle(max_id=500), Predicted(max_id=500)], ids=label)
+def test_levels_of_one_space_are_relabelled_as_one(policy):
+    task = _TwoCursors()
+    assert [level.space for level in task.coupling_levels] == ["items", "items", ""]
+    numbers = torch.arange(64)
+    sample = task.sample(3 + numbers % 5, stream(0, "s", numbers), 7)
+    ids = policy.training_ids(task, sample, stream(1, "ids", numbers))
+    plain = task.coupling(sample, "aligned")
+    assert torch.equal(ids[:, 0], ids[:, 1])  # the two cursors stand at the same places
+    assert not torch.equal(ids[:, 0], plain[:, 0])
+    prompt = torch.arange(ids.shape[2]) < 3  # the first items: the same places in both regions, relabelled apart
+    assert not torch.equal(ids[:, 0, prompt], ids[:, 2, 8:11])
