@@ -18,7 +18,7 @@ from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.workload import Workload
 from longreach.config import build_part
 from longreach.engine.plan import choose
-from longreach.engine.stacked_training import MultiSeedStream, StackedStep
+from longreach.engine.stacked_training import MultiSeedStream, StackedStep, StackStream
 from longreach.errors import BadInput
 from longreach.execution import ExecutionConfig
 from longreach.model import Model, Transformer, build_model
@@ -79,12 +79,13 @@ def our_step(model: Model, data: TrainingStream, execution: ExecutionConfig) -> 
     """Return a function that takes the next step of a run."""
     gpu = on_gpu(data.device)
     config = TrainConfig(steps=_STEPS, precision="bf16" if gpu else "fp32")
-    plan, optimizer = choose(model, execution, data.device, config.precision), build_optimizer(config.optimizer, model)
-    fast = plan.training_model(model.train())
-    if isinstance(data, MultiSeedStream):
-        step: Step = StackedStep(fast, optimizer, data, config)
+    plan = choose(model, execution, data.device, config.precision, data=data)
+    optimizer = build_optimizer(config.optimizer, model)
+    fast, drawn = plan.training_model(model.train()), plan.training_data(data, _STEPS)
+    if isinstance(data, MultiSeedStream) and isinstance(drawn, StackStream):
+        step: Step = StackedStep(fast, optimizer, drawn, config)
     else:
-        step = Step(fast, optimizer, data, config)
+        step = Step(fast, optimizer, drawn, config)
     take_step = plan.training_step(step)
     numbers = itertools.count()
     return lambda: take_step(next(numbers))
