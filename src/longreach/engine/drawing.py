@@ -101,12 +101,15 @@ class HostStream:
         self.stream, self.device = _on_cpu(stream), stream.device
         self.workers, self.at_once, self.steps = workers, at_once, steps
         self.models = stream.models if isinstance(stream, MultiSeedStream | StackedStream) else 1
-        self.most_answer_tokens = stream.most_answer_tokens
         self.pool: Pool | None = None
         self._pinned: _PinnedCopies | None = None
         self._measured, self._logged = _Share(), _Share()
         self._news: list[str] = []
         self._told = False
+
+    @property
+    def most_answer_tokens(self) -> int:
+        return self.stream.most_answer_tokens
 
     def batch(self, step: int | Tensor) -> Batch:
         """Return the batch of a step on the device of training."""
@@ -222,6 +225,8 @@ class Pool:
         pairs = [socket.socketpair() for _ in range(workers)]
         self.connections = [Connection(ours.detach()) for ours, _ in pairs]
         self.starting = list(self.connections)
+        self.pids: list[int] = []
+        """The process IDs of the workers that have started."""
         theirs = [one for _, one in pairs]
         memory = _shared_memory(self.layout.size * self.slots)
         self.blocks = torch.frombuffer(mmap.mmap(memory, self.layout.size * self.slots), dtype=torch.uint8).view(
@@ -239,9 +244,13 @@ class Pool:
         """Return whether all workers have started; `error` says why they never will."""
         for connection in [one for one in self.starting if one.poll()]:
             try:
-                self.error = self.error or connection.recv()
+                answer: int | str = connection.recv()
             except (EOFError, OSError):
-                self.error = "it ended while it started"
+                answer = "it ended while it started"
+            if isinstance(answer, int):
+                self.pids.append(answer)
+            else:
+                self.error = answer
             self.starting.remove(connection)
         return not self.starting and self.error is None
 

@@ -129,7 +129,7 @@ def _work(stream: BatchStream, layout: Layout, blocks: Tensor, connection: Conne
     """Draw batches until the training process closes the connection."""
     try:
         threading.Thread(target=_end_with_parent, daemon=True).start()
-        connection.send(None)
+        connection.send(os.getpid())
         while True:
             step, slot = connection.recv()
             try:

@@ -109,13 +109,14 @@ class RecordedStep:
         step.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self.compute(side)
+            self.take(side)
         if self.update is not None:
             self.update.find_gradients()
         return graph.replay
 
-    def compute(self, side: torch.cuda.Stream) -> None:
-        """Compute what is recorded: the step, and on a second stream the batch of the next."""
+    def take(self, side: torch.cuda.Stream | None) -> None:
+        """Take the step that is recorded, and draw the batch of the next on a second stream."""
+        assert side is not None
         main = torch.cuda.current_stream()
         number = self.number + 1
         begun = main.record_event()
@@ -166,6 +167,6 @@ class HostRecordedStep(RecordedStep):
     def prepare(self) -> Ready:
         return self.step.complete(self.batch, self.number)
 
-    def compute(self, side: torch.cuda.Stream) -> None:
-        """Compute what is recorded: the step, from the batch as it was drawn."""
+    def take(self, side: torch.cuda.Stream | None) -> None:
+        """Take the step that is recorded: it begins with the batch as it was drawn, and needs no second stream."""
         self.result = self._update(self._differentiate(self.prepare()))
