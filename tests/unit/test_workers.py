@@ -32,9 +32,11 @@ from longreach.api import (
     TransformerConfig,
     build_model,
 )
+from longreach.cli.main import main
 from longreach.config import dump_yaml, to_plain
 from longreach.engine import drawing
-from longreach.engine.drawing import HostStream, Pool, closing_workers, count_workers, why_not_sent
+from longreach.engine.drawing import HostStream, closing_workers, count_workers, why_not_sent
+from longreach.engine.drawing_pool import Pool
 from longreach.engine.plan import choose
 from longreach.engine.recorded_step import HostRecordedStep
 from longreach.engine.stacked_training import MultiSeedStream, StackedStream
@@ -193,7 +195,7 @@ def test_workers_start_where_drawing_is_slow(monkeypatch):
             now[0] += 1.0
             data.batch(step)
         assert data.pool is not None
-        assert data.read_news() == ["drawing takes 50% of the time: 1 process draws them ahead"]
+        assert data.read_news() == ["drawing batches takes 50% of the time: 1 process draws them ahead"]
 
 
 def test_a_user_is_told_once_that_training_waits(monkeypatch):
@@ -251,6 +253,17 @@ def test_the_plan_says_who_draws(monkeypatch):
     for wrapped in (Mixture(of=(Copy(), Letters())), IndexHints(of=Echo())):
         assert plan_of(wrapped, workers=2).host_draws
     assert not IndexHints().draws_on_host
+
+
+def test_the_benchmark_trains_with_both_samplers(capsys):
+    shape = ["--shape", "1,16,2,8,20", "--device", "cpu", "--seconds", "0.05"]
+    assert main(["bench", "drawing", *shape, "--workers", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["sampler"], row["workers"]) for row in found["rows"]] == [("vectorised", 0), ("plain Python", 1)]
+    vectorised, plain = (row["steps_per_second"] for row in found["rows"])
+    assert 0 < plain == pytest.approx(found["ratio"] * vectorised)
+    assert main(["bench", "drawing", *shape, "--workers", "-1"]) == 2
+    assert "workers must not be negative, got -1" in capsys.readouterr().err
 
 
 def test_how_many_workers_there_are(monkeypatch):

@@ -5,28 +5,21 @@ same batches with any number of workers.  On a GPU, IDs are drawn on the CPU too
 """
 
 import io
-import json
-import mmap
 import os
 import pickle
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import time
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from longreach.engine.drawing_process import Layout, Order
+from longreach.engine.drawing_pool import Pool, read_block
+from longreach.engine.drawing_process import Layout
 from longreach.engine.stacked_training import MultiSeedStream, StackedStream
 from longreach.errors import BadInput, RunFailed
 from longreach.execution import ExecutionConfig
@@ -40,19 +33,8 @@ SLOW = 0.1
 """The share of time spent on drawing from which workers are started, and from which the user is told."""
 _SECONDS = 2.0
 """Time over which the share is measured before workers are started."""
-_AHEAD = 2
-"""Batches that each worker draws ahead: it begins the second while the first waits."""
 _COPIES = 3
 """Batches on their way to a GPU: the training process is ahead of the GPU by at most as many steps."""
-_PATIENCE = 5.0
-"""Seconds in which processes must end."""
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
-    " size = int.from_bytes(sys.stdin.buffer.read(8), 'little'); data = sys.stdin.buffer.read(size);"
-    " from longreach.engine.drawing_process import serve; serve(data)"
-)
-"""The program of a server.  It reads its order before it imports torch, which takes seconds."""
-
 Stream = TrainingStream | StackedStream
 
 
@@ -120,7 +102,7 @@ class HostStream:
             if not self._on_gpu:
                 return batch
             layout = Layout.of(batch)
-            return _read(batch, layout, self._copies(layout).copy(lambda pinned: layout.write(batch, pinned)))
+            return read_block(batch, layout, self._copies(layout).copy(lambda pinned: layout.write(batch, pinned)))
         block = self.pool.take(number)
         self._logged.add(time.perf_counter() - begun)
         if block is None:
@@ -139,9 +121,13 @@ class HostStream:
         while self.pool is not None and not self._is_started(self.pool):
             time.sleep(0.01)
 
+    def measure_waiting(self) -> float:
+        """Return the share of time since the last call in which training waited for batches."""
+        return self._logged.restart()
+
     def read_news(self) -> list[str]:
         """Return lines about drawing for the user, each once.  The training loop asks whenever it logs."""
-        share, news = self._logged.restart(), self._news
+        share, news = self.measure_waiting(), self._news
         self._news = []
         settled = self.workers == 0 or (self.pool is not None and self.pool.checked)
         if share > SLOW and settled and not self._told:
@@ -171,7 +157,7 @@ class HostStream:
                 share = self._measured.restart()
                 if share > SLOW:
                     self._start(batch)
-                    self._news.append(f"drawing takes {share:.0%} of the time: {_processes(self.workers)}")
+                    self._news.append(f"drawing batches takes {share:.0%} of the time: {_processes(self.workers)}")
         return batch
 
     def _start(self, batch: Batch) -> None:
@@ -205,89 +191,6 @@ class HostStream:
         if self._pinned is None:
             self._pinned = _PinnedCopies(layout.size, self.device)
         return self._pinned
-
-
-class Pool:
-    """Worker processes that draw the batches of a stream ahead of training.
-
-    Worker i of n draws the steps i, i + n, i + 2n, ...  Batches are taken in the order of their steps.
-    """
-
-    def __init__(self, stream: Stream, template: Batch, workers: int, steps: int) -> None:
-        self.template, self.layout, self.steps = template, Layout.of(template), steps
-        self.checked = False
-        """Whether the first batch of a worker was compared with that of the training process."""
-        self.error: str | None = None
-        """The last error of a worker."""
-        self.slots = _AHEAD * workers
-        self.next = self.asked = 0
-        """The step that is expected to be taken, and the first that no worker was asked for."""
-        pairs = [socket.socketpair() for _ in range(workers)]
-        self.connections = [Connection(ours.detach()) for ours, _ in pairs]
-        self.starting = list(self.connections)
-        self.pids: list[int] = []
-        """The process IDs of the workers that have started."""
-        theirs = [one for _, one in pairs]
-        memory = _shared_memory(self.layout.size * self.slots)
-        self.blocks = torch.frombuffer(mmap.mmap(memory, self.layout.size * self.slots), dtype=torch.uint8).view(
-            self.slots, -1
-        )
-        numbers = tuple(one.fileno() for one in theirs)
-        order = Order(pickle.dumps(stream), self.layout, memory, self.slots, numbers)
-        self.process = _start_server((*numbers, memory), pickle.dumps(order))
-        os.close(memory)
-        for one in theirs:
-            one.close()
-        self._finalizer = weakref.finalize(self, _end, self.process, self.connections, self.starting)
-
-    def is_ready(self) -> bool:
-        """Return whether all workers have started; `error` says why they never will."""
-        for connection in [one for one in self.starting if one.poll()]:
-            try:
-                answer: int | str = connection.recv()
-            except (EOFError, OSError):
-                answer = "it ended while it started"
-            if isinstance(answer, int):
-                self.pids.append(answer)
-            else:
-                self.error = answer
-            self.starting.remove(connection)
-        return not self.starting and self.error is None
-
-    def take(self, step: int) -> Tensor | None:
-        """Return the block of a step, valid until the next call, or None if the worker failed: see `error`."""
-        if step != self.next:
-            while self.next < self.asked:
-                self._receive(self.next)
-                self.next += 1
-            self.next = self.asked = step
-        while self.asked < step + self.slots and (self.asked < self.steps or self.asked == step):
-            try:
-                self._connection(self.asked).send((self.asked, self.asked % self.slots))
-            except OSError as error:
-                raise _killed() from error
-            self.asked += 1
-        self.error = self._receive(step)
-        self.next = step + 1
-        return self.blocks[step % self.slots] if self.error is None else None
-
-    def read(self, block: Tensor) -> Batch:
-        """Return the batch that lies in a block."""
-        return _read(self.template, self.layout, block)
-
-    def close(self) -> None:
-        """End all processes."""
-        self._finalizer()
-
-    def _connection(self, step: int) -> Connection:
-        return self.connections[step % len(self.connections)]
-
-    def _receive(self, step: int) -> str | None:
-        try:
-            answer: str | None = self._connection(step).recv()
-        except (EOFError, OSError) as error:
-            raise _killed() from error
-        return answer
 
 
 class _PinnedCopies:
@@ -359,71 +262,7 @@ def _on_cpu(stream: Stream) -> Stream:
     return replace(stream, device="cpu")
 
 
-def _read(template: Batch, layout: Layout, block: Tensor) -> Batch:
-    views = layout.views(block)
-    return template.map(lambda _: next(views))
-
-
 def _processes(count: int) -> str:
     if count == 0:
         return "the training process draws them"
     return "1 process draws them ahead" if count == 1 else f"{count} processes draw them ahead"
-
-
-def _killed() -> RunFailed:
-    return RunFailed(
-        "a process that draws batches was killed: if memory is short, a smaller execution.workers needs less"
-    )
-
-
-def _shared_memory(size: int) -> int:
-    """Return the file descriptor of memory that processes can share and that no name leads to."""
-    if hasattr(os, "memfd_create"):  # not in /dev/shm, which containers keep small
-        number = os.memfd_create("longreach batches")
-    else:
-        with tempfile.TemporaryFile() as file:
-            number = os.dup(file.fileno())
-    os.ftruncate(number, size)
-    return number
-
-
-def _start_server(shared: tuple[int, ...], order: bytes) -> "subprocess.Popen[bytes]":
-    """Start a server with the path of this process, and send it its order."""
-    blocked = {signal.SIGINT, signal.SIGTERM}
-    # one thread each: the workers are as many as there are cores
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)  # inherited: Python prints a traceback if interrupted
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-u", "-c", _START, json.dumps(sys.path)],
-            stdin=subprocess.PIPE,
-            pass_fds=shared,
-            env=environment,
-        )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    assert process.stdin is not None
-    with suppress(BrokenPipeError):  # a server that is gone closes its connections, which tells
-        process.stdin.write(len(order).to_bytes(8, "little") + order)
-        process.stdin.flush()
-    return process
-
-
-def _end(process: "subprocess.Popen[bytes]", connections: list[Connection], starting: list[Connection]) -> None:
-    """End a server and its workers, and wait for their end."""
-    assert process.stdin is not None
-    if starting:
-        process.kill()  # it may be importing for seconds
-    with suppress(BrokenPipeError):
-        process.stdin.close()  # ends the workers
-    until = time.monotonic() + _PATIENCE
-    for connection in connections:
-        with suppress(EOFError, OSError):
-            while connection.poll(max(0.0, until - time.monotonic())):
-                connection.recv()
-        connection.close()
-    try:
-        process.wait(max(0.0, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
