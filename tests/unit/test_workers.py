@@ -306,6 +306,34 @@ def test_a_recorded_step_gets_its_batch_from_the_host():
     assert "finds on the host" in choose(asking, ExecutionConfig(), "cuda", data=SINGLE).unused["recorded_steps"]
 
 
+def test_pinned_memory_is_not_overwritten_before_its_copy_is_done(monkeypatch):
+    """Stand-ins for pinned memory and events of a GPU."""
+    happened, empty = [], torch.empty
+
+    class Event:
+        def synchronize(self):
+            happened.append(("waited", self))
+
+        def record(self, stream):
+            happened.append(("copied", self))
+
+    monkeypatch.setattr(torch, "empty", lambda size, dtype, pin_memory: empty(size, dtype=dtype))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    copies = drawing._PinnedCopies(8, "cpu")
+    for _ in range(5):
+        copies.copy(lambda pinned: happened.append(("written", pinned.data_ptr())))
+    memory = [block.data_ptr() for block in copies.pinned]
+    assert len(set(memory)) == 3
+    for turn in range(5):
+        event = copies.copied[turn % 3]
+        assert happened[3 * turn : 3 * turn + 3] == [
+            ("waited", event),
+            ("written", memory[turn % 3]),
+            ("copied", event),
+        ]
+
+
 CONFIG = RunConfig(
     task=Letters(),
     model=TransformerConfig(layers=1, width=16, heads=2),
