@@ -1,9 +1,9 @@
 """How a run is computed, as opposed to what it computes."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from longreach.config import Positive, Settings
+from longreach.config import Bounds, Positive, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,9 @@ class ExecutionConfig(Settings):
     one; slower.  A CPU does so anyway."""
     stack: Positive | Literal["auto"] = "auto"
     """Most runs that are trained as one computation; `auto` chooses on a GPU, and is 1 on a CPU and in a sweep."""
+    workers: Annotated[int, Bounds(0, 1024)] | None = None
+    """Processes that draw the batches of a task in plain Python ahead of training; 0: the training process draws them.
+    By default one less than there are cores, at most 16, started if drawing takes more than a tenth of the time."""
     accumulate: Positive = 1
     """Parts that a training batch is computed in, to save memory; the gradient is the whole batch's."""
     batch_tokens: Positive = 65_536

@@ -3,13 +3,16 @@ recorded steps and by plain ones, and prints how far weights are apart, as share
 
 import json
 import sys
+from dataclasses import replace
 
 import torch
+from drawn_tasks import Echo
 
-from longreach.api import Copy, Sequential, TransformerConfig, build_model
+from longreach.api import Copy, Coupled, Sequential, TransformerConfig, build_model
 from longreach.engine import second_stream as beside
+from longreach.engine.drawing import HostStream, closing_workers
 from longreach.engine.plan import choose
-from longreach.engine.recorded_step import RecordedStep
+from longreach.engine.recorded_step import HostRecordedStep, RecordedStep
 from longreach.engine.stacked_training import MultiSeedStream, StackedStep
 from longreach.engine.stacking import stack_models
 from longreach.execution import ExecutionConfig
@@ -18,9 +21,18 @@ from longreach.training import OptimizerConfig, Step, TrainConfig, build_optimiz
 STEPS = 30
 
 
-def train(models, layers, shares, accumulate, record):
-    task = Copy()
-    data = MultiSeedStream(task, Sequential(), (20,), 64, 0, "cuda", more_seeds=tuple(range(1, models)))
+def train(models, layers, shares, accumulate, record, host=False):
+    """`host`: the task is in plain Python, and for the recorded steps two processes draw its batches."""
+    task, policy = (Echo(), Coupled(max_id=90)) if host else (Copy(), Sequential())
+    data = MultiSeedStream(task, policy, (20,), 64, 0, "cuda", more_seeds=tuple(range(1, models)))
+    if host:
+        data = HostStream(data, 2 if record else 0)
+        data.wait_for_workers()
+    with closing_workers(data):
+        return train_on(data, task, models, layers, shares, accumulate, record)
+
+
+def train_on(data, task, models, layers, shares, accumulate, record):
     shape = TransformerConfig(layers=layers, width=128, heads=4)
     members = [build_model(shape, len(task.vocabulary), seed, device="cuda") for seed in range(models)]
     model = members[0] if models == 1 else stack_models(members)
@@ -33,7 +45,7 @@ def train(models, layers, shares, accumulate, record):
     else:
         step = StackedStep(fast, optimizer, data, config, accumulate, shares)
     if record:
-        step = RecordedStep(step)
+        step = (HostRecordedStep if isinstance(data, HostStream) else RecordedStep)(step)
         assert step.update is not None
         assert (step.way is None) == (accumulate > 1)
     told = torch.stack([step(number) for number in range(STEPS)])
@@ -48,13 +60,34 @@ def way_apart(one, other):
 
 
 found = {}
-for case in ((1, 3, None, 1), (3, 2, None, 1), (2, 1, (1.0, 0.3), 1), (1, 2, None, 2)):
+for case in (
+    (1, 3, None, 1, False),
+    (3, 2, None, 1, False),
+    (2, 1, (1.0, 0.3), 1, False),
+    (1, 2, None, 2, False),
+    (1, 2, None, 1, True),
+    (3, 2, None, 1, True),
+):
     beside._HELD = 24 if case[0] == 3 else 2  # so that it is waited for before the end, or not
-    plain, recorded, again = (train(*case, record) for record in (False, True, True))
+    plain, recorded, again = (train(*case[:4], record, case[4]) for record in (False, True, True))
     told = float(((plain[0] - recorded[0]).abs() / plain[0].abs().clamp(min=1e-3)).max())
     found[str(case)] = {
         "losses": told,
         "weights": way_apart(plain, recorded),
         "same bits twice": all(torch.equal(a, b) for a, b in zip(recorded[2], again[2], strict=True)),
     }
+
+on_cpu = MultiSeedStream(Echo(), Coupled(max_id=90), (3, 20), 64, 0, "cpu", more_seeds=(4,))
+for workers in (0, 2):
+    data = HostStream(replace(on_cpu, device="cuda"), workers)
+    data.wait_for_workers()
+    with closing_workers(data):
+        # more steps than copies are under way: pinned memory is used again
+        batches = [data.batch(number) for number in range(12)]
+    same = [
+        on_gpu.device.type == "cuda" and torch.equal(on_gpu.cpu(), tensor)
+        for number, batch in enumerate(batches)
+        for on_gpu, tensor in zip(batch.tensors(), on_cpu.batch(number).tensors(), strict=True)
+    ]
+    found[f"batches, {workers} workers"] = {"losses": 0.0, "weights": 0.0, "same bits twice": all(same)}
 json.dump(found, sys.stdout)

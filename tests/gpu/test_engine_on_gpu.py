@@ -34,7 +34,7 @@ def test_each_part_trains_as_the_core_does():
 
 def test_recorded_steps_train_as_plain_ones_do():
     cases = run_apart(HERE / "check_recorded_on_gpu.py")
-    assert len(cases) == 4
+    assert len(cases) == 8
     for case, found in cases.items():
         assert found["losses"] < 0.005, case
         assert found["weights"] < 0.05, case

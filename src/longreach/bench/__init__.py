@@ -4,6 +4,7 @@ from longreach.bench.attributed import Attribution, Trial
 from longreach.bench.attribution import compare_attribution
 from longreach.bench.comparison import ComparisonRow, SpeedComparison
 from longreach.bench.decoding import time_decoding
+from longreach.bench.drawing import DrawingSpeed, time_drawing
 from longreach.bench.evaluation import time_evaluation, time_grid
 from longreach.bench.every_target import compare_every_target
 from longreach.bench.headline import HEADLINE, HeadlineRow, Stamp, headline_rows, update_headline
@@ -24,6 +25,7 @@ __all__ = [
     "TRAINING",
     "Attribution",
     "ComparisonRow",
+    "DrawingSpeed",
     "Effort",
     "EveryTarget",
     "HeadlineRow",
@@ -46,6 +48,7 @@ __all__ = [
     "on_gpu",
     "take_turns",
     "time_decoding",
+    "time_drawing",
     "time_evaluation",
     "time_grid",
     "time_lengths",

@@ -59,7 +59,7 @@ def _of_workload(workload: Workload, task_name: str, models: int, device: str) -
         members = [new_model(workload, data.task, device, seed) for seed in range(models)]
         model = members[0] if models == 1 else stack_models(members)
         every = data if models == 1 else MultiSeedStream.of(data, range(1, models))
-        plan = choose(model, execution, device, "bf16" if on_gpu(device) else "fp32")
+        plan = choose(model, execution, device, "bf16" if on_gpu(device) else "fp32", data=every)
         return plan.used, our_step(model, every, execution)
 
     flops = training_flops(workload.model, len(data.task.vocabulary), workload.batch, read, int(batch.answer.sum()))
@@ -77,7 +77,7 @@ def _of_recipe(recipe: str, models: int, device: str) -> tuple[str, NewStep, int
         runs = [(replace(config, execution=execution), seed) for seed in range(models)]
         members = [model_of_run(one, seed, device) for one, seed in runs]
         model = (members[0] if models == 1 else stack_models(members)).train()
-        plan, step = make_step(runs, model, build_optimizer(config.train.optimizer, model), device)
+        plan, step, _ = make_step(runs, model, build_optimizer(config.train.optimizer, model), device)
         numbers = itertools.count()
         return plan.used, lambda: step(next(numbers))
 

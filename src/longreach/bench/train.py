@@ -17,14 +17,15 @@ from longreach.bench.tasks import length_of
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.workload import Workload
 from longreach.config import build_part
+from longreach.engine.drawing import HostStream, Stream
 from longreach.engine.plan import choose
-from longreach.engine.stacked_training import MultiSeedStream, StackedStep
+from longreach.engine.stacked_training import MultiSeedStream, StackedStep, StackStream
 from longreach.errors import BadInput
 from longreach.execution import ExecutionConfig
 from longreach.model import Model, Transformer, build_model
 from longreach.positions.ids import Sequential
 from longreach.tasks import Task
-from longreach.training import Step, TrainConfig, TrainingStream, build_optimizer
+from longreach.training import AnyStep, Step, TrainConfig, TrainingStream, build_optimizer
 
 _STEPS = 1_000_000
 """Of the run that a measured step is taken from: the schedule never ends."""
@@ -77,14 +78,20 @@ def new_model(workload: Workload, task: Task, device: str, seed: int = 0) -> Tra
 
 def our_step(model: Model, data: TrainingStream, execution: ExecutionConfig) -> Callable[[], Tensor]:
     """Return a function that takes the next step of a run."""
-    gpu = on_gpu(data.device)
-    config = TrainConfig(steps=_STEPS, precision="bf16" if gpu else "fp32")
-    plan, optimizer = choose(model, execution, data.device, config.precision), build_optimizer(config.optimizer, model)
-    fast = plan.training_model(model.train())
-    if isinstance(data, MultiSeedStream):
-        step: Step = StackedStep(fast, optimizer, data, config)
-    else:
-        step = Step(fast, optimizer, data, config)
-    take_step = plan.training_step(step)
+    take_step, _ = new_step(model, data, execution)
     numbers = itertools.count()
     return lambda: take_step(next(numbers))
+
+
+def new_step(model: Model, data: TrainingStream, execution: ExecutionConfig) -> tuple[AnyStep, Stream | HostStream]:
+    """Return a step as a run makes it, and the data that it reads."""
+    gpu = on_gpu(data.device)
+    config = TrainConfig(steps=_STEPS, precision="bf16" if gpu else "fp32")
+    plan = choose(model, execution, data.device, config.precision, data=data)
+    optimizer = build_optimizer(config.optimizer, model)
+    fast, drawn = plan.training_model(model.train()), plan.training_data(data, _STEPS)
+    if isinstance(data, MultiSeedStream) and isinstance(drawn, StackStream):
+        step: Step = StackedStep(fast, optimizer, drawn, config)
+    else:
+        step = Step(fast, optimizer, drawn, config)
+    return plan.training_step(step), drawn

@@ -37,7 +37,7 @@ from longreach.bench import (
     time_training,
     update_headline,
 )
-from longreach.cli import bench_probe, bench_tasks
+from longreach.cli import bench_drawing, bench_probe, bench_tasks
 from longreach.cli.bench_tables import comparison_table, length_line, length_table
 from longreach.errors import BadInput
 from longreach.runs import choose_device, commit_of_this_code
@@ -120,6 +120,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     engine.add_argument("--models", type=int, default=1, help="how many are stacked (default: 1)")
     _add_common(engine, _parts, ("6,256,8,512,50", "3,128,4,64,40"), {}, rounds=5)
     bench_tasks.add(parts)
+    bench_drawing.add(parts)
     bench_probe.add(parts)
 
 

@@ -10,10 +10,11 @@ from longreach.attention import Attention
 from longreach.attention.entmax import SparseWeights
 from longreach.decoding import Writing, write_answers
 from longreach.engine.by_token import ProductEmbedding
+from longreach.engine.drawing import SLOW, HostStream, Stream, draws_on_host
 from longreach.engine.judging import WORTH_RECORDING, FastJudge
 from longreach.engine.layers import AdaSplash, FastAttention, FastTransformer, FlexBias
 from longreach.engine.recorded_decoding import write_recorded
-from longreach.engine.recorded_step import RecordedStep
+from longreach.engine.recorded_step import HostRecordedStep, RecordedStep
 from longreach.engine.twins import Swap, make_twin
 from longreach.evaluation import Judge, plain_judge
 from longreach.model import Model, Transformer
@@ -35,6 +36,7 @@ PARTS = {
     "recorded_steps": "a training step is recorded as a CUDA graph and replayed",
     "optimizer_kernels": "two kernels clip gradients and take a step of AdamW",
     "second_stream": "gradients of weights are computed on a second stream of the GPU",
+    "drawing_workers": "processes draw the batches of a task in plain Python ahead of training",
     "half_precision_tests": "tests are judged in half precision where that is beyond doubt, and in fp32 otherwise",
     "recorded_tests": "passes over batches of a test are recorded as CUDA graphs",
     "recorded_decoding": "a step of generation is recorded as a CUDA graph",
@@ -48,7 +50,8 @@ _SHARE = 16
 def describe_plan(plan: dict[str, Any]) -> str:
     """Return a plan, as a run folder keeps it, in one line."""
     used = ", ".join(name.replace("_", " ") for name in plan["used"]) or "the reference core alone"
-    return f"{plan['device']}, {plan['precision']}: {used}"
+    drawing = plan.get("drawing")  # not in folders of earlier versions
+    return f"{plan['device']}, {plan['precision']}: {used}" + (f"; {drawing}" if drawing else "")
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,12 @@ class Plan:
     unused: dict[str, str]
     reads_states: bool = False
     """Whether attention rescales scores by the states."""
+    host_draws: bool = False
+    """Whether the batches of training are drawn in plain Python on the CPU."""
+    workers: int = 0
+    """Processes that draw them ahead, if any do."""
+    workers_at_once: bool = False
+    """Whether these are started in any case, and not only if drawing is slow."""
 
     def __str__(self) -> str:
         """Return the plan in one line."""
@@ -75,7 +84,25 @@ class Plan:
             "engine": self.engine,
             "used": {name: PARTS[name] for name in self.used},
             "not_used": dict(self.unused),
+            "drawing": self.drawing,
         }
+
+    @property
+    def drawing(self) -> str | None:
+        """Which processes draw the batches of training; None if the device does."""
+        if not self.host_draws:
+            return None
+        if "drawing_workers" not in self.used:
+            return f"the training process draws batches: {self.unused['drawing_workers']}"
+        when = "" if self.workers_at_once else f" if drawing takes more than {SLOW:.0%} of the time"
+        return f"{self.workers} {'process draws' if self.workers == 1 else 'processes draw'} batches ahead{when}"
+
+    def training_data(self, data: Stream, steps: int) -> Stream | HostStream:
+        """Return a stream with the same batches for a training of so many steps; workers may draw them."""
+        if self.engine == "plain" or not draws_on_host(data):
+            return data
+        workers = self.workers if "drawing_workers" in self.used else 0
+        return HostStream(data, workers, self.workers_at_once, steps)
 
     def training_model(self, model: Model) -> Model:
         """Return the model that computes the loss; it shares its weights with the given one."""
@@ -91,7 +118,8 @@ class Plan:
             step.reads_host = False
         if "recorded_steps" not in self.used:
             return step
-        return RecordedStep(step, "optimizer_kernels" in self.used, "second_stream" in self.used)
+        kind = HostRecordedStep if isinstance(step.data, HostStream) else RecordedStep
+        return kind(step, "optimizer_kernels" in self.used, "second_stream" in self.used)
 
     def test_model(self, model: Model) -> Model:
         """Return the model that computes in fp32 without gradients."""

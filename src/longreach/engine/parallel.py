@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from longreach.engine.drawing import Stream
 from longreach.engine.plan import Parallel, choose
 from longreach.engine.ranks import Ranks
 from longreach.errors import BadInput
@@ -20,7 +21,6 @@ from longreach.objectives import Objective
 from longreach.training.config import TrainConfig
 from longreach.training.optimizer import build_optimizer
 from longreach.training.step import Ready, Step, row_losses
-from longreach.training.stream import TrainingStream
 
 
 class WholeLoss(nn.Module):
@@ -49,9 +49,11 @@ class Shared:
         execution: ExecutionConfig,
         model: Model,
         whole: torch.optim.Optimizer,
+        data: Stream,
     ) -> None:
         self.ranks, self.split = ranks, kind == "fsdp"
-        self.plan = choose(model, execution, device, config.precision, kind)
+        self.plan = choose(model, execution, device, config.precision, kind, data)
+        self.data = self.plan.training_data(data, config.steps)
         fast = self.plan.training_model(model)
         self.loss: nn.Module
         if kind == "ddp":
@@ -83,8 +85,8 @@ class Shared:
 class DistributedStep(Step):
     """One step of a model that several ranks train.  All ranks call it together."""
 
-    def __init__(self, shared: Shared, data: TrainingStream, config: TrainConfig, accumulate: int = 1) -> None:
-        super().__init__(shared.model, shared.optimizer, data, config, accumulate)
+    def __init__(self, shared: Shared, config: TrainConfig, accumulate: int = 1) -> None:
+        super().__init__(shared.model, shared.optimizer, shared.data, config, accumulate)
         self.ranks, self.loss = shared.ranks, shared.loss
         self.weights *= self.ranks.count  # ranks average their gradients, and the sum is wanted
 

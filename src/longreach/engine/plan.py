@@ -19,6 +19,7 @@ from longreach.config.registry import nearest
 from longreach.decoding import Writing
 from longreach.engine import adasplash, flex
 from longreach.engine.assembly import PARTS, Plan, describe_plan
+from longreach.engine.drawing import Stream, count_workers, draws_on_host, why_not_sent
 from longreach.engine.kernels import HAS_TRITON, PRECISIONS
 from longreach.engine.stacking import STACKED, stacked_class
 from longreach.errors import BadInput
@@ -48,12 +49,13 @@ def choose(
     device: str | torch.device,
     precision: Literal["fp32", "bf16"] = "fp32",
     parallel: Parallel | None = None,
+    data: Stream | None = None,
 ) -> "Plan":
-    """Decide which parts of the engine compute a model that is trained in this precision."""
+    """Decide which parts of the engine compute a model that is trained in this precision, on this data if any."""
     for name in execution.without:
         if name not in PARTS:
             raise BadInput(f"execution.without: unknown part {name!r}{nearest(name, PARTS)}")
-    facts = _Facts(model, execution, torch.device(device), precision)
+    facts = _Facts(model, execution, torch.device(device), precision, data)
     reasons = {name: getattr(facts, f"not_{name}")() for name in PARTS}
     if execution.engine == "plain":
         reasons = {name: reason or "execution.engine is plain" for name, reason in reasons.items()}
@@ -71,6 +73,9 @@ def choose(
         used=tuple(name for name, reason in reasons.items() if not reason),
         unused={name: reason for name, reason in reasons.items() if reason},
         reads_states=facts.reads_states,
+        host_draws=facts.host_draws,
+        workers=count_workers(execution),
+        workers_at_once=execution.workers is not None,
     )
 
 
@@ -78,7 +83,7 @@ def _not_parallel(name: str, parallel: Parallel | None) -> str:
     """Return why several processes cannot use a part."""
     if parallel is not None and name in ("recorded_steps", "optimizer_kernels", "second_stream"):
         return "a step of several processes cannot be recorded"
-    if parallel == "fsdp" and name not in ("recomputed_layers", "large_chunks"):
+    if parallel == "fsdp" and name not in ("recomputed_layers", "large_chunks", "drawing_workers"):
         return "fsdp splits the weights"
     return ""
 
@@ -96,8 +101,16 @@ def judges(execution: ExecutionConfig, device: str) -> Callable[[Model, int], Ju
 class _Facts:
     """Reasons against each part: an empty one where it computes the same faster."""
 
-    def __init__(self, model: Model, execution: ExecutionConfig, device: torch.device, precision: str) -> None:
+    def __init__(
+        self,
+        model: Model,
+        execution: ExecutionConfig,
+        device: torch.device,
+        precision: str,
+        data: Stream | None = None,
+    ) -> None:
         self.model, self.execution, self.device, self.precision = model, execution, device, precision
+        self.data, self.host_draws = data, data is not None and draws_on_host(data)
         self.cuda = device.type == "cuda"
         self.attentions = [module for module in model.modules() if isinstance(module, Attention)]
 
@@ -304,7 +317,20 @@ class _Facts:
     def not_recorded_steps(self) -> str:
         if not self.cuda:
             return "needs a GPU"
+        if self.host_draws and self.model.dependency_head is not None:
+            return "a task in plain Python finds on the host what its answers depend on"
         return "" if self.execution.graph else "execution.graph is false"
+
+    def not_drawing_workers(self) -> str:
+        if self.data is None:
+            return "only training draws ahead"
+        if not self.host_draws:
+            return "the task draws its batches on the device"
+        if self.execution.workers == 0:
+            return "execution.workers is 0"
+        if count_workers(self.execution) == 0:
+            return "torch computes with one thread, unless execution.workers is set"
+        return why_not_sent(self.data)
 
     def not_optimizer_kernels(self) -> str:
         return self.not_recorded_steps() or self._no_kernels()

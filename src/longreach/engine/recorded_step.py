@@ -4,6 +4,9 @@ A GPU finishes the kernels of a small model before Python has launched the next.
 sampling included.  The number of the step and the learning rate change from step to step and lie in two tensors.
 While a step computes, the batch of the next is drawn on a second stream: many small kernels fill what the large ones
 leave idle.  Results differ from those of the step itself by rounding only.
+
+A task in plain Python draws its batches on the CPU, which no graph can do.  The recorded step then begins with a batch
+that lies in fixed places, and before each replay the next batch is copied there.
 """
 
 from collections.abc import Callable
@@ -46,15 +49,13 @@ class RecordedStep:
         self.result = torch.zeros(step.models, len(step.values), device=step.device)
         for group in step.optimizer.param_groups:
             group["lr"], group["capturable"] = self.rate, True
-        self.ready = step.prepare(self.number).map(fixed)
+        self.make_places()
         self.replay = self.record()
 
     def __call__(self, number: int) -> Float[Tensor, "models values"]:
         """Take the step, and return its `values`."""
         self.number.fill_(number)
-        if number != self.prepared:
-            self.put(self.step.prepare(self.number))
-        self.prepared = number + 1
+        self.fill_places(number)
         self.rate.fill_(self.step.learning_rate(number))
         self.replay()
         return self.result.clone()
@@ -67,6 +68,20 @@ class RecordedStep:
         """Return whether all weights of each model are finite."""
         return self.step.finite()
 
+    def make_places(self) -> None:
+        """Make the places that the recorded step reads its batch from."""
+        self.ready = self.step.prepare(self.number).map(fixed)
+
+    def fill_places(self, number: int) -> None:
+        """Write the batch of a step into these places, unless the step before has done so."""
+        if number != self.prepared:
+            self.put(self.step.prepare(self.number))
+        self.prepared = number + 1
+
+    def prepare(self) -> Ready:
+        """Return a batch for the steps before recording."""
+        return self.step.prepare(self.number)
+
     def record(self) -> Callable[[], None]:
         """Run a few steps, undo them, record one, and return the function that replays it."""
         step, state = self.step, self.step.optimizer.state
@@ -78,7 +93,7 @@ class RecordedStep:
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
                 self.way = watch = Watch()
-                step.update(self._differentiate(step.prepare(self.number)))
+                step.update(self._differentiate(self.prepare()))
             self.update = self._find_update()
             if self.update is not None:
                 self.update()
@@ -94,20 +109,25 @@ class RecordedStep:
         step.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            main = torch.cuda.current_stream()
-            number = self.number + 1
-            begun = main.record_event()
-            means = self._differentiate(self.ready)  # kernels are launched in the order in which they are recorded
-            side.wait_event(begun)
-            with torch.cuda.stream(side):
-                following = step.prepare(number).map(lambda tensor: tensor.contiguous())
-                side.wait_stream(main)  # the gradient is computed: the batch may be overwritten
-                self.put(following)
-            self.result = self._update(means)
-            main.wait_stream(side)
+            self.take(side)
         if self.update is not None:
             self.update.find_gradients()
         return graph.replay
+
+    def take(self, side: torch.cuda.Stream | None) -> None:
+        """Take the step that is recorded, and draw the batch of the next on a second stream."""
+        assert side is not None
+        main = torch.cuda.current_stream()
+        number = self.number + 1
+        begun = main.record_event()
+        means = self._differentiate(self.ready)  # kernels are launched in the order in which they are recorded
+        side.wait_event(begun)
+        with torch.cuda.stream(side):
+            following = self.step.prepare(number).map(lambda tensor: tensor.contiguous())
+            side.wait_stream(main)  # the gradient is computed: the batch may be overwritten
+            self.put(following)
+        self.result = self._update(means)
+        main.wait_stream(side)
 
     def put(self, ready: Ready) -> None:
         """Write a batch where the recorded step reads it."""
@@ -132,3 +152,21 @@ class RecordedStep:
         if shares is None:
             shares = torch.ones(step.models, device=step.device)
         return Update(step.optimizer, step.max_norm, self.rate, shares) if fits(step.optimizer) else None
+
+
+class HostRecordedStep(RecordedStep):
+    """A recorded step whose batches are drawn on the CPU: see `HostStream`."""
+
+    def make_places(self) -> None:
+        self.batch = self.step.data.batch(0).map(fixed)  # any batch: all have the same shapes
+
+    def fill_places(self, number: int) -> None:
+        # copies of one stream happen in turn, so the last replay has read its batch by then
+        put(self.step.data.batch(number).tensors(), self.batch.tensors())
+
+    def prepare(self) -> Ready:
+        return self.step.complete(self.batch, self.number)
+
+    def take(self, side: torch.cuda.Stream | None) -> None:
+        """Take the step that is recorded: it begins with the batch as it was drawn, and needs no second stream."""
+        self.result = self._update(self._differentiate(self.prepare()))

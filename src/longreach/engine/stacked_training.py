@@ -6,6 +6,7 @@ A batch holds the rows of each model, one model after the other.  Losses are sum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,6 +18,7 @@ from longreach.objectives import Batch
 from longreach.seeding import Draws, stream
 from longreach.tasks import Task
 from longreach.training import Step, TrainConfig, TrainingStream
+from longreach.training.stream import BatchStream
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,14 @@ class StackedStream:
         return StackedBatch(whole.sample, whole.ids, whole.draws, whole.task, tasks)
 
 
+@runtime_checkable
+class StackStream(BatchStream, Protocol):
+    """The batches of several models, one model after the other."""
+
+    @property
+    def models(self) -> int: ...
+
+
 class StackedStep(Step):
     """One step of each of the stacked models."""
 
@@ -109,7 +119,7 @@ class StackedStep(Step):
         self,
         model: Model,
         optimizer: torch.optim.Optimizer,
-        data: MultiSeedStream | StackedStream,
+        data: StackStream,
         config: TrainConfig,
         accumulate: int = 1,
         shares: Sequence[float] | None = None,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from longreach.engine.drawing import closing_workers
 from longreach.engine.parallel import DistributedStep, Shared
 from longreach.engine.plan import Parallel
 from longreach.engine.ranks import Ranks
@@ -50,9 +51,9 @@ def _train(
         if not seen:
             raise RunFailed(f"step {step} is not in {folder.checkpoints}: all processes need the same file system")
         load_checkpoint(seen[0], model, optimizer)
-    shared = Shared(parallel, ranks, device, config.train, config.execution, model, optimizer)
     data = training_data(config, seed, device)
-    take_step = shared.plan.training_step(DistributedStep(shared, data, config.train, config.execution.accumulate))
+    shared = Shared(parallel, ranks, device, config.train, config.execution, model, optimizer, data)
+    take_step = shared.plan.training_step(DistributedStep(shared, config.train, config.execution.accumulate))
 
     def validate(done: int) -> float:
         shared.refresh_model(None)
@@ -71,4 +72,5 @@ def _train(
         progress=lambda done, loss: None,
         should_stop=lambda: ranks.any(should_stop()),
     )
-    return train(take_step, config.train, config.execution, [hooks], step)
+    with closing_workers(shared.data):
+        return train(take_step, config.train, config.execution, [hooks], step)

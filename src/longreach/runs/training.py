@@ -5,10 +5,11 @@ from pathlib import Path
 
 import torch
 
+from longreach.engine.drawing import HostStream, Stream, closing_workers
 from longreach.engine.parallel import DistributedStep, Shared
 from longreach.engine.plan import Parallel, Plan, choose, judges
 from longreach.engine.ranks import Ranks
-from longreach.engine.stacked_training import StackedStep, stack_state, take_member
+from longreach.engine.stacked_training import StackedStep, StackStream, stack_state, take_member
 from longreach.engine.stacking import member_state, stack_models
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import next_tokens
@@ -67,7 +68,8 @@ def train_runs(
         return True
     model, optimizer, shared = runs[0].model, optimizers[0], None
     if ranks.count > 1:
-        shared = Shared(parallel, ranks, device, settings, execution, model, optimizer)
+        data = training_data(runs[0].config, runs[0].seed, device)
+        shared = Shared(parallel, ranks, device, settings, execution, model, optimizer, data)
         model, optimizer = shared.model, shared.optimizer
     if len(runs) > 1:
         model = stack_models([run.model for run in runs])
@@ -76,7 +78,7 @@ def train_runs(
             stack_state(optimizer, optimizers)
     if execution.compile:
         check_compiler(device, torch.__version__)
-    plan, take_step = make_step([(run.config, run.seed) for run in runs], model, optimizer, device, shared)
+    plan, take_step, drawn = make_step([(run.config, run.seed) for run in runs], model, optimizer, device, shared)
     observer.say(str(plan))
     for run in runs:
         run.folder.save_plan("training", plan.to_plain())
@@ -97,6 +99,9 @@ def train_runs(
         def log(done: int, values: dict[str, float]) -> None:
             folder.log(done, values)
             tracker.log(done, values)
+            if number == 0 and isinstance(drawn, HostStream):
+                for line in drawn.read_news():
+                    journal.tell("drawing", line)
 
         def validate(done: int) -> float:
             refresh(number)
@@ -141,7 +146,8 @@ def train_runs(
         )
 
     every = [hooks(number) for number in range(len(runs))]
-    return train(take_step, settings, execution, every, step)
+    with closing_workers(drawn):
+        return train(take_step, settings, execution, every, step)
 
 
 def make_step(
@@ -150,20 +156,22 @@ def make_step(
     optimizer: torch.optim.Optimizer,
     device: str,
     shared: Shared | None = None,
-) -> tuple[Plan, AnyStep]:
-    """Return the training step of runs, each with its seed, that are trained as one, and the plan that computes it."""
+) -> tuple[Plan, AnyStep, Stream | HostStream]:
+    """Return the training step of runs, each with its seed, that are trained as one, the plan that computes it, and
+    the data that it reads; workers may draw it: see `closing_workers`."""
     settings, shares = common_training([config for config, _ in runs])
     (config, seed), parts = runs[0], runs[0][0].execution.accumulate
     if shared is not None:
-        step: Step = DistributedStep(shared, training_data(config, seed, device), settings, parts)
-        return shared.plan, shared.plan.training_step(step)
-    plan = choose(model, config.execution, device, settings.precision)
-    fast = plan.training_model(model)
-    if len(runs) > 1:
-        step = StackedStep(fast, optimizer, stacked_data(runs, device), settings, parts, shares)
+        step: Step = DistributedStep(shared, settings, parts)
+        return shared.plan, shared.plan.training_step(step), shared.data
+    data = stacked_data(runs, device) if len(runs) > 1 else training_data(config, seed, device)
+    plan = choose(model, config.execution, device, settings.precision, data=data)
+    fast, drawn = plan.training_model(model), plan.training_data(data, settings.steps)
+    if isinstance(drawn, StackStream) and len(runs) > 1:
+        step = StackedStep(fast, optimizer, drawn, settings, parts, shares)
     else:
-        step = Step(fast, optimizer, training_data(config, seed, device), settings, parts)
-    return plan, plan.training_step(step)
+        step = Step(fast, optimizer, drawn, settings, parts)
+    return plan, plan.training_step(step), drawn
 
 
 def check_compiler(device: str, version: str) -> None:

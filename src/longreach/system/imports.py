@@ -95,6 +95,11 @@ def is_installed(module: str, run: Path) -> bool:
     return module.partition(".")[0] not in sys.stdlib_module_names and _is_found(module, _installed_path(run))
 
 
+def is_importable(module: str) -> bool:
+    """Return whether a new process with the path of this one would import a loaded module from the same file."""
+    return _is_found(module, sys.path)
+
+
 def place_of_class(name: str) -> str | None:
     """Return the folder on the path that a loaded class was imported from; None if it was not imported from a file."""
     module, _, last = name.rpartition(".")

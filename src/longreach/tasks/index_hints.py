@@ -54,6 +54,10 @@ class IndexHints(Task):
     def has_given(self) -> bool:
         return self.of.has_given
 
+    @property
+    def draws_on_host(self) -> bool:
+        return self.of.draws_on_host
+
     def check_length(self, length: int) -> None:
         self.of.check_length(length)
         numbers = torch.arange(16)

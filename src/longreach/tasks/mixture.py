@@ -69,6 +69,10 @@ class Mixture(Task):
         return any(task.has_given for task in self.of)
 
     @property
+    def draws_on_host(self) -> bool:
+        return any(task.draws_on_host for task in self.of)
+
+    @property
     def coupling_levels(self) -> tuple[Level, ...]:
         shapes = {tuple(level.grows for level in task.coupling_levels) for task in self.of}
         if len(shapes) > 1:

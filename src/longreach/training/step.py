@@ -98,9 +98,12 @@ class Step:
 
     def prepare(self, number: int | Tensor) -> Ready:
         """Draw the batch of a step."""
+        return self.complete(self.data.batch(number), number)
+
+    def complete(self, batch: Batch, number: int | Tensor) -> Ready:
+        """Return the batch of a step with its answer places and loss normalizers."""
         if not isinstance(number, Tensor):
             number = torch.full((), number, device=self.device)
-        batch = self.data.batch(number)
         counts = torch.stack([self.sum_rows(objective.counts(batch)) for objective in self.objectives])
         places = token_places(batch.sample, self.most)
         return Ready(batch, places, counts.clamp(min=1), number / self.config.steps)
