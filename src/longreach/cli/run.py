@@ -71,6 +71,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         metavar="NAME",
         help="position IDs, model and training of a preset (ppc) instead of the recipe's; variants are left out",
     )
+    parser.add_argument("--seeds", type=int, metavar="N", help="number of seeds (default: the recipe's, or 1)")
+    parser.add_argument("--first_seed", "--first-seed", type=int, metavar="N", help="the first of them (default: 0)")
     parser.add_argument("--out", type=Path, help="folder for the runs (default: runs/NAME)")
     parser.add_argument("--only", metavar="VARIANTS", help="run only these variants, such as counting,aligned")
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped, if there was one")
@@ -104,8 +106,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.stack is not None and args.stack < 1:
         raise BadInput(f"--stack must be at least 1, got {args.stack}")
     short = {"device": args.device, "stack": args.stack, "batch_tokens": args.batch_tokens}
-    changes = short_flags(recipe_changes(settings), **short)
-    recipe = load_recipe(args.recipe, changes if args.preset is None else {**changes, "preset": args.preset}, only)
+    head = {"preset": args.preset, "seeds": args.seeds, "first_seed": args.first_seed}
+    changes = {name: value for name, value in head.items() if value is not None}
+    recipe = load_recipe(args.recipe, short_flags(recipe_changes(settings), **short) | changes, only)
     asked = _device(recipe, only)
     if any(config.execution.deterministic for config in recipe.variants.values()):
         ask_for_repeatable_products(asked)  # before the device is looked at
@@ -314,7 +317,6 @@ def _settings_help() -> str:
     """Every setting of a recipe as a flag."""
     lines = [
         "Any setting of a recipe can be given as a flag and applies to every variant that runs:",
-        "  --seeds N            number of seeds        --first_seed N   the first of them",
         "  --task.FIELD, --ids.FIELD, --model.encoding.FIELD, --model.attention.FIELD: see `longreach list KIND`",
     ]
     for prefix, cls in {"model": TransformerConfig, **SECTIONS}.items():
