@@ -6,8 +6,10 @@ import longreach as lr
 class Sort(lr.Example):
     """c a b =  ->  a b c ."""
 
+    alphabet = "abcdefghijklmnopqrstuvwxyz"  # optional: otherwise collected from samples
+
     def example(self, rng, length):
-        prompt = rng.sample("abcdefghijklmnopqrstuvwxyz", length)  # at most 26 letters
+        prompt = rng.sample(self.alphabet, length)  # at most 26 letters
         return prompt, sorted(prompt), self.ids(prompt)
 
     def answer(self, prompt):
