@@ -244,7 +244,7 @@ TASKS = [
     Mixture(of=(Mqmtar(symbols=5), Mqmtar(symbols=5, echo=True))),
     Mixture(of=(Copy(symbols=4), Addition(operand_order="reversed"))),
 ]
-TASKS += [task() for task in entries("task").values() if task not in map(type, TASKS) and not task().open_ended]
+TASKS += [task() for task in entries("task").values() if task not in map(type, TASKS) and not task().reads_files]
 COUPLED_TASKS = [task for task in TASKS if task.coupling_levels]
 RULE_TASKS = [task for task in COUPLED_TASKS if task.coupling_by_rule]
 

@@ -34,8 +34,7 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    # text is read from a corpus of the user's, and not drawn
-    known = {name: task for name, task in entries("task").items() if not task().open_ended}
+    known = {name: task for name, task in entries("task").items() if not task().reads_files}
     names = sorted(known) if args.only is None else args.only.split(",")
     for name in names:
         if name not in known:

@@ -13,7 +13,15 @@ from longreach.evaluation.cost import (
     seconds_of_generation,
 )
 from longreach.evaluation.documents import over_documents, resampled_documents
-from longreach.evaluation.evaluate import TENTHS, EvalConfig, cells, evaluate, resolve_axes, total_samples
+from longreach.evaluation.evaluate import (
+    TENTHS,
+    EvalConfig,
+    cells,
+    evaluate,
+    fewer_samples,
+    resolve_axes,
+    total_samples,
+)
 from longreach.evaluation.exact_match import FreeRun, Judge, Judged, judge, judge_in_one_pass, plain_judge, run_free
 from longreach.evaluation.next_token import next_tokens
 from longreach.evaluation.reach import reach
@@ -52,6 +60,7 @@ __all__ = [
     "estimate_text",
     "evaluate",
     "evaluate_text",
+    "fewer_samples",
     "from_json",
     "judge",
     "judge_in_one_pass",

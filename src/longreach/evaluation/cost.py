@@ -168,7 +168,7 @@ def estimate_test(
         return None if predict is None else estimate_text(PassCost.of(model), predict, config, device)
     cost, every = PassCost.of(model), cells(task, config)[0]
     free = config.free_samples if policy.serves_generation(task) else 0
-    passes = [config.samples * cost.operations(cell.task.max_tokens(cell.length)) for cell in every]
+    passes = [cell.samples(config) * cost.operations(cell.task.max_tokens(cell.length)) for cell in every]
     steps = [
         _generation_batches(cell, config, free, batch_tokens) * cell.task.max_answer(cell.length) for cell in every
     ]
@@ -202,7 +202,7 @@ def estimate_test(
         (one + more) * per_operation + number * per_step
         for one, more, number in zip(passes, written, steps, strict=True)
     ]
-    return Work((config.samples,) * len(every), tuple(seconds_of))
+    return Work(tuple(cell.samples(config) for cell in every), tuple(seconds_of))
 
 
 def _generation_batches(cell: Cell, config: EvalConfig, free: int, batch_tokens: int) -> int:

@@ -97,6 +97,11 @@ class Cell:
     length: int
     overrides: dict[str, str]
 
+    def samples(self, config: EvalConfig) -> int:
+        """Return the number of its samples: the configured one, or the number of rows if there are fewer."""
+        rows = self.task.num_rows(self.length)
+        return config.samples if rows is None else min(rows, config.samples)
+
 
 def resolve_axes(task: Task, config: EvalConfig) -> None:
     """Import the classes that the axes name, under the caller's rules of where from; `cells` finds other mistakes."""
@@ -174,7 +179,7 @@ def evaluate(
                 counts += _count_free(model, policy, cell.task, some, config, its_draws, write)
             done += size
             progress(done, f"length {cell.length}")
-        totals = {"samples": config.samples, **{name: counts[name] for name in _TOTALS}}
+        totals = {"samples": cell.samples(config), **{name: counts[name] for name in _TOTALS}}
         for metric, over in _METRICS.items():
             total = totals[over]
             # what no model does at all is left out: errors by their place, and by ID where none is predicted
@@ -185,7 +190,14 @@ def evaluate(
 
 
 def total_samples(task: Task, config: EvalConfig) -> int:
-    return len(cells(task, config)[0]) * config.samples
+    return sum(cell.samples(config) for cell in cells(task, config)[0])
+
+
+def fewer_samples(task: Task, config: EvalConfig) -> list[str]:
+    """Return a line that names the lengths with fewer rows than samples were asked for, if there are any."""
+    counts = {cell.length: cell.samples(config) for cell in cells(task, config)[0]}
+    few = [f"{count} at length {length}" for length, count in counts.items() if count < config.samples]
+    return [f"repeated rows: instead of {config.samples} samples there are {', '.join(few)}"] if few else []
 
 
 TENTHS = 10
@@ -209,8 +221,9 @@ def batches_of(cell: Cell, config: EvalConfig, batch_tokens: int) -> list[tuple[
     """(first sample, number of samples): as few batches as the memory budget allows, all of one size but
     for the last."""
     most = max(1, batch_tokens // cell.task.max_tokens(cell.length))
-    size = math.ceil(config.samples / math.ceil(config.samples / most))
-    return [(start, min(size, config.samples - start)) for start in range(0, config.samples, size)]
+    samples = cell.samples(config)
+    size = math.ceil(samples / math.ceil(samples / most))
+    return [(start, min(size, samples - start)) for start in range(0, samples, size)]
 
 
 def _draw(
@@ -220,8 +233,13 @@ def _draw(
     # the stream's name leaves out what does not change the samples: runs with other schemes get the same ones
     setting = ",".join(f"{name}={value}" for name, value in sorted(cell.overrides.items()))
     numbers = torch.arange(start, start + size, device=device)
-    draws = stream(config.seed, f"evaluate/{cell.task.name}/{setting}/{cell.length}", numbers)
-    sample = cell.task.sample(torch.full_like(numbers, cell.length), draws.child("task"), cell.length)
+    name = f"evaluate/{cell.task.name}/{setting}/{cell.length}"
+    draws = stream(config.seed, name, numbers)
+    task_draws = draws.child("task")
+    if cell.task.num_rows(cell.length) is not None:  # consecutive keys: each row is used at most once
+        first = stream(config.seed, name, torch.zeros_like(numbers[:1])).below("first row", 1 << 30, 1)[:, 0]
+        task_draws = Draws(first + numbers)
+    sample = cell.task.sample(torch.full_like(numbers, cell.length), task_draws, cell.length)
     if config.relabel_ids:
         policy.check(cell.task, sample)
         ids = policy.training_ids(cell.task, sample, draws.child("ids"))

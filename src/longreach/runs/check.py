@@ -16,7 +16,7 @@ from longreach.runs.parts import new_model, training_data
 from longreach.runs.recipe import RunConfig
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task, Text
-from longreach.training import TrainingStream
+from longreach.training import TrainingStream, legal_lengths
 
 
 def check(config: RunConfig, stacked: bool = False) -> None:
@@ -46,7 +46,8 @@ def check(config: RunConfig, stacked: bool = False) -> None:
 
 def _check_tests(config: RunConfig, model: Model, data: TrainingStream) -> None:
     """Check that every test has the IDs that it needs, and the model an entry for each."""
-    tested = cells(config.task, config.evaluate)[0]
+    legal_lengths(config.held_out("valid"), config.train.lengths)  # or refuses: nothing to validate on
+    tested = cells(config.held_out(), config.evaluate)[0]
     for cell in tested:
         config.ids.check_test(cell.task, cell.task.max_tokens(cell.length))
         if config.evaluate.relabel_ids:

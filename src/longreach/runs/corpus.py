@@ -1,13 +1,13 @@
-"""The corpus of a run on text, known by its fingerprint: another one may come to lie in the same folder."""
+"""The files that a run reads its samples from, known by their fingerprint: their content may change later."""
 
 from longreach.errors import BadInput
 from longreach.runs.folder import RunFolder
-from longreach.tasks import Task, Text
+from longreach.tasks import Jsonl, Task, Text
 
 
 def corpus_of(task: Task) -> str:
-    """Return the fingerprint of the text that windows are taken from; empty for other tasks."""
-    return task.opened.fingerprint if isinstance(task, Text) else ""
+    """Return the fingerprint of the files that samples are read from; empty for other tasks."""
+    return task.fingerprint if task.reads_files else ""
 
 
 def verify_corpus(task: Task) -> None:
@@ -17,6 +17,10 @@ def verify_corpus(task: Task) -> None:
 
 
 def refuse_other_corpus(folder: RunFolder, task: Task) -> None:
-    """Tokens of another corpus may mean something else.  A run that did not note its own is taken at its word."""
-    if isinstance(task, Text) and folder.info().corpus not in ("", corpus_of(task)):
+    """Raise `BadInput` if the files have changed since a run began.  A run that did not note its own is trusted."""
+    if not task.reads_files or folder.info().corpus in ("", corpus_of(task)):
+        return
+    if isinstance(task, Text):
         raise BadInput(f"{task.corpus} is not the corpus that {folder.path} was trained on: it was prepared anew")
+    file = task.path if isinstance(task, Jsonl) else f"the file of {task.name}"
+    raise BadInput(f"{file} has changed since {folder.path} was trained on it")

@@ -1,7 +1,7 @@
 """The run folder: one per seed, holding all that is needed to trust, repeat, resume and report a run.
 
 config.yaml        the whole configuration, defaults written out
-run.json           recipe, variant, seed, versions, device, commit, the corpus of a text
+run.json           recipe, variant, seed, versions, device, commit, the fingerprint of its data
 metrics.jsonl      one line per logged step; TensorBoard's files lie beside it in tensorboard/
 checkpoints/       step-N.safetensors with step-N.json
 plan.json          the parts of the engine that computed training and test, and why others did not
@@ -68,7 +68,7 @@ class RunInfo:
     resumed: list[dict[str, Any]] = field(default_factory=list)
     """Device, versions, commit and ranks of later starts, where they differ from the first."""
     corpus: str = ""
-    """Fingerprint of the text that it was trained on; empty for other tasks, and in runs that did not note it."""
+    """Fingerprint of the files that its samples were read from; empty where samples are drawn, and in old runs."""
     places: dict[str, str] = field(default_factory=dict)
     """By class that belongs to no installed package: the folder it was imported from."""
     signature: str = ""

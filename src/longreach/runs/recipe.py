@@ -15,6 +15,7 @@ from longreach.model import ModelConfig, TransformerConfig
 from longreach.positions.ids import IdPolicy, Sequential
 from longreach.runs.preset import on_preset, with_preset, with_test_lengths
 from longreach.tasks import Task
+from longreach.text import SplitName
 from longreach.training import OptimizerConfig, TrainConfig
 from longreach.version import PACKAGE
 
@@ -40,6 +41,11 @@ class RunConfig(Settings):
         size, parts = self.train.batch_size, self.execution.accumulate
         if size % parts:
             raise ValueError(f"train.batch_size={size} does not split into {parts} parts (execution.accumulate)")
+
+    def held_out(self, split: SplitName = "test") -> Task:
+        """Return the task on material that training does not show; see `Task.held_out`."""
+        primed = 0 if self.train.prime is None else self.train.prime.lengths.high
+        return self.task.held_out(split, max(self.train.lengths.high, primed))
 
 
 SECTIONS = {

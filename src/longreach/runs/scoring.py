@@ -15,6 +15,7 @@ from longreach.evaluation import (
     estimate_test,
     evaluate,
     evaluate_text,
+    fewer_samples,
     make_card,
     memory_of_test,
     next_tokens,
@@ -43,8 +44,9 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
     config, folder, seed, model, journal, tracker = run
     journal.note("testing")
     load_checkpoint(_selected(folder, config), model)
-    report = observer.phase(f"test {label(folder)}", work_of_test(config.task, config.evaluate))
-    for line in left_out(config.task, config.evaluate):
+    tested = config.held_out()
+    report = observer.phase(f"test {label(folder)}", work_of_test(tested, config.evaluate))
+    for line in left_out(tested, config.evaluate):
         journal.tell("left out", f"left out: {line}")
     expect_test(model, config, config.evaluate, config.execution, device, observer)
     with _encoding_of_test(model, config.evaluate):
@@ -56,9 +58,7 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
             raise _StopTesting
 
     try:
-        scores, text = run_test(
-            model, config.task, config.ids, config.evaluate, seed, device, config.execution, progress
-        )
+        scores, text = run_test(model, tested, config.ids, config.evaluate, seed, device, config.execution, progress)
     except _StopTesting:
         return False
     lengths = legal_lengths(config.task, config.train.lengths)
@@ -91,24 +91,25 @@ def expect_test(
     model: Model, config: RunConfig, asked: EvalConfig, execution: ExecutionConfig, device: str, observer: Observer
 ) -> None:
     """Tell the observer how long a test will take; raise BadInput if it does not fit into memory."""
-    needed, length = memory_of_test(model, config.task, asked, execution.batch_tokens)
+    task = config.held_out()
+    needed, length = memory_of_test(model, task, asked, execution.batch_tokens)
     smaller = "test shorter lengths, or set a smaller execution.batch_tokens"
     check_memory(needed, device, f"a test at length {length}", smaller, observer.say)
     plan = choose(model, execution, device)
     fast = plan.test_model(model.eval())
-    predict = next_tokens(fast, config.task, config.ids, asked.shift) if config.task.open_ended else None
+    predict = next_tokens(fast, task, config.ids, asked.shift) if task.open_ended else None
     budget = execution.batch_tokens
     test = partial(
         evaluate, batch_tokens=budget, new_judge=judges(execution, device), write=write_fast(execution, device)
     )
-    work = estimate_test(model, config.task, config.ids, asked, device, budget, predict, test)
+    work = estimate_test(model, task, config.ids, asked, device, budget, predict, test)
     if work is not None:
         observer.expect(work)
 
 
 def left_out(task: Task, config: EvalConfig) -> list[str]:
-    """A line for each cell that cannot exist."""
-    return [] if task.open_ended else cells(task, config)[1]
+    """Return a line for each cell that cannot exist, and one for samples that a file has no rows for."""
+    return [] if task.open_ended else [*cells(task, config)[1], *fewer_samples(task, config)]
 
 
 def run_test(

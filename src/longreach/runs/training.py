@@ -217,19 +217,20 @@ def _step(start: Checkpoint | None) -> int:
 def _validate(config: RunConfig, model: Model, seed: int, device: str) -> float:
     """Share of exact answers at training lengths, on a stream of its own (short samples may repeat all the same); of
     text, minus the loss on held-out windows as long as the longest."""
-    lengths = torch.tensor(legal_lengths(config.task, config.train.lengths), device=device)
+    task = config.held_out("valid")
+    lengths = torch.tensor(legal_lengths(task, config.train.lengths), device=device)
     draws = stream(seed, "validate", torch.arange(_VALIDATION_SAMPLES, device=device))
     length = lengths[draws.below("length", len(lengths), 1)[:, 0]]
     longest = int(lengths.max())
-    if config.task.open_ended:
-        tokens = config.task.held_out("valid").sample(length, draws.child("task"), longest).tokens
+    if task.open_ended:
+        tokens = task.sample(length, draws.child("task"), longest).tokens
         fast = choose(model, config.execution, device).test_model(model)
-        predict = next_tokens(fast, config.task, config.ids, seed=seed)
+        predict = next_tokens(fast, task, config.ids, seed=seed)
         size = max(1, config.execution.batch_tokens // longest)
         starts = range(0, len(tokens), size)
         return -float(torch.cat([predict(tokens[first : first + size], longest - 1)[0] for first in starts]).mean())
-    sample = config.task.sample(length, draws.child("task"), longest)
-    ids = config.ids.evaluation_ids(config.task, sample, draws.child("ids"))
+    sample = task.sample(length, draws.child("task"), longest)
+    ids = config.ids.evaluation_ids(task, sample, draws.child("ids"))
     judged = judges(config.execution, device)(model, 1)(sample, ids, RESERVED)
     return float(judged.exact_with_ids.float().mean())
 

@@ -12,11 +12,13 @@ from longreach.tasks.cursors import Region
 from longreach.tasks.cycle_navigation import CycleNavigation
 from longreach.tasks.dyck import Dyck
 from longreach.tasks.even_pairs import EvenPairs
+from longreach.tasks.example import Example
 from longreach.tasks.flip_flop import FlipFlop
 from longreach.tasks.graph_walk import GraphWalk
 from longreach.tasks.hop_induction import HopInduction
 from longreach.tasks.index_hints import IndexHints
 from longreach.tasks.induction import Induction
+from longreach.tasks.jsonl import Jsonl
 from longreach.tasks.lego import Lego
 from longreach.tasks.local_count import LocalCount
 from longreach.tasks.majority import Majority
@@ -71,12 +73,14 @@ __all__ = [
     "Duplicate",
     "Dyck",
     "EvenPairs",
+    "Example",
     "FlipFlop",
     "Form",
     "GraphWalk",
     "HopInduction",
     "IndexHints",
     "Induction",
+    "Jsonl",
     "Label",
     "Lego",
     "Level",

@@ -112,9 +112,29 @@ class Task(Settings):
         """Whether there is no right answer, only a more or less likely one: then the loss counts, not exact match."""
         return False
 
-    def held_out(self, split: SplitName) -> "Task":
-        """The same task on material that training does not show; where every sample is drawn anew, itself."""
+    @property
+    def reads_files(self) -> bool:
+        """Whether samples are read from files that a setting names, and not drawn."""
+        return False
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a checksum of the files that samples are read from; empty where samples are drawn."""
+        return ""
+
+    def held_out(self, split: SplitName, longest: int = 0) -> "Task":
+        """Return the task on material that training does not show; where every sample is drawn anew, itself.
+
+        `longest` is the longest length of training, 0 if it is not known.
+        """
         return self
+
+    def num_rows(self, length: int) -> int | None:
+        """Return how many samples of a length there are, or None where each is drawn anew.
+
+        If it is a number, the keys 0, 1, 2, ... of the draws lead to different samples until all were used.
+        """
+        return None
 
     @property
     def coupling_levels(self) -> tuple[Level, ...]:

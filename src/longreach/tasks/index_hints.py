@@ -14,6 +14,7 @@ from longreach.seeding import Draws, stream
 from longreach.tasks.base import Sample, Task
 from longreach.tasks.parity_scratchpad import ParityScratchpad
 from longreach.tasks.relabelling import increasing, within_prompt
+from longreach.text import SplitName
 
 
 @register("task", "index_hints")
@@ -57,6 +58,17 @@ class IndexHints(Task):
     @property
     def draws_on_host(self) -> bool:
         return self.of.draws_on_host
+
+    @property
+    def reads_files(self) -> bool:
+        return self.of.reads_files
+
+    @property
+    def fingerprint(self) -> str:
+        return self.of.fingerprint
+
+    def held_out(self, split: SplitName, longest: int = 0) -> "IndexHints":
+        return replace(self, of=self.of.held_out(split, longest))
 
     def check_length(self, length: int) -> None:
         self.of.check_length(length)

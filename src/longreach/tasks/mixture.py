@@ -1,7 +1,7 @@
 """Several tasks at once, each sample of one of them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate, groupby
 
@@ -15,6 +15,7 @@ from longreach.seeding import Draws
 from longreach.tasks.base import PAD, Form, Level, Sample, Task
 from longreach.tasks.copying import Copy
 from longreach.tasks.odds_first import OddsFirst
+from longreach.text import SplitName
 
 _PLAIN = tuple(field.name for field in fields(Sample) if field.name != "hidden")
 
@@ -71,6 +72,17 @@ class Mixture(Task):
     @property
     def draws_on_host(self) -> bool:
         return any(task.draws_on_host for task in self.of)
+
+    @property
+    def reads_files(self) -> bool:
+        return any(task.reads_files for task in self.of)
+
+    @property
+    def fingerprint(self) -> str:
+        return " ".join(task.fingerprint for task in self.of if task.reads_files)
+
+    def held_out(self, split: SplitName, longest: int = 0) -> "Mixture":
+        return replace(self, of=tuple(task.held_out(split, longest) for task in self.of))
 
     @property
     def coupling_levels(self) -> tuple[Level, ...]:

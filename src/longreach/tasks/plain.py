@@ -248,7 +248,8 @@ class PlainTask(Task):
                     self.check_length(length)
                     sizes[length] = float(len(self.draw(key, length).prompt))
                 except BadInput:
-                    sizes[length] = math.inf if length > 64 else -math.inf  # too long, or too short
+                    too_long = length > 64 or any(math.isfinite(sizes[other]) for other in sizes if other < length)
+                    sizes[length] = math.inf if too_long else -math.inf
             return sizes[length]
 
         low, high = 0, 1

@@ -51,7 +51,15 @@ class Text(Task):
     def open_ended(self) -> bool:
         return True
 
-    def held_out(self, split: SplitName) -> "Text":
+    @property
+    def reads_files(self) -> bool:
+        return True
+
+    @property
+    def fingerprint(self) -> str:
+        return self.opened.fingerprint
+
+    def held_out(self, split: SplitName, longest: int = 0) -> "Text":
         return replace(self, split=split)
 
     @property

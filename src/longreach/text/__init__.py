@@ -5,7 +5,7 @@ from longreach.text.corpus import SPLITS, Corpus, Meta, Split, SplitMeta, SplitN
 from longreach.text.fetch import Fetched, fetch, in_cache
 from longreach.text.fetchable import FETCHABLE, Fetchable
 from longreach.text.prepare import Phase, prepare
-from longreach.text.subwords import Subwords, as_subwords
+from longreach.text.subwords import Subwords, as_subwords, open_subwords
 from longreach.text.tokenizer import Bytes, Tokenizer
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "as_subwords",
     "fetch",
     "in_cache",
+    "open_subwords",
     "prepare",
 ]

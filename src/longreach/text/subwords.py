@@ -1,5 +1,6 @@
 """Tokenizers of the `tokenizers` package: byte-level BPE that we train, and those of Hugging Face models."""
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,6 +50,11 @@ class Subwords(Tokenizer):
             return super().decode(ids)
         text: str = self._backend.decode(list(ids), skip_special_tokens=False)  # knows which blanks it had added
         return text
+
+    @property
+    def sha256(self) -> str:
+        """Return the checksum of tokenizer.json."""
+        return hashlib.sha256(self._files[_FILE].encode()).hexdigest()
 
     def save(self, folder: Path) -> None:
         for name, content in self._files.items():
@@ -127,6 +133,21 @@ def from_hugging_face(name: str) -> Subwords:
         found.save_pretrained(folder)
         files = {path.name: path.read_text() for path in sorted(Path(folder).iterdir())}
     return Subwords("hf", found.eos_token_id, files)
+
+
+def open_subwords(name: str) -> Subwords:
+    """Return the tokenizer of a tokenizer.json, of a folder that holds one, or of a model on Hugging Face's hub."""
+    path = Path(name) / _FILE if Path(name).is_dir() else Path(name)
+    if not path.is_file():
+        if path.suffix == ".json":
+            raise BadInput(f"there is no tokenizer {path}")
+        return from_hugging_face(name)
+    try:
+        return Subwords("hf", 0, {_FILE: path.read_text()})
+    except BadInput:
+        raise
+    except Exception as error:  # the package raises bare Exception for a damaged file
+        raise BadInput(f"cannot read the tokenizer {path}: {one_line(error)}") from error
 
 
 def load_subwords(kind: str, end: int, folder: Path) -> Subwords:

@@ -119,17 +119,18 @@ def _test(
         raise BadInput(
             f"{argument('prompt_ids_only')} concerns predicted IDs, which ids {config.ids.name} does not use"
         )
-    skipped = left_out(config.task, asked)
+    tested = config.held_out()
+    skipped = left_out(tested, asked)
     with watch() as observer:
         if folder is not None and not folder.finished:
             observer.say(f"{folder.path} is not finished: its newest checkpoint is tested")
         for line in skipped:
             observer.say(f"left out: {line}")
         title = "test" if folder is None else f"test {folder.path}"
-        report = observer.phase(title, work_of_test(config.task, asked))
+        report = observer.phase(title, work_of_test(tested, asked))
         expect_test(model, config, asked, computed, device, observer)
         seed = 0 if folder is None else folder.info().seed
-        return asked, *run_test(model, config.task, config.ids, asked, seed, device, computed, report)
+        return asked, *run_test(model, tested, config.ids, asked, seed, device, computed, report)
 
 
 def _asked(stored: EvalConfig, changes: Plain, where: str) -> EvalConfig:
