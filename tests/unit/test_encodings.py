@@ -101,6 +101,22 @@ def test_only_equality_of_ids_matters_to_heads_that_compare_them(seed):
     assert not torch.equal(model(tokens, ids), model(tokens, other))
 
 
+def test_ids_of_a_bounded_level_are_classes():
+    config = TransformerConfig(layers=2, width=32, heads=2, encoding=EqualIdsConfig())
+    model = build_model(config, 11, 0, level_sizes=(0, 3)).eval()
+    tokens, ids = torch.arange(8)[None] % 5, torch.tensor([[[1, 2, 3, 4, 1, 2, 3, 4], [1, 1, 1, 1, 2, 2, 2, 2]]])
+    other = ids.clone()
+    other[:, 1] += 1  # the same are equal, but the classes are others
+    assert not torch.equal(model(tokens, ids), model(tokens, other))
+    assert model.encoding.reaches_embeddings
+    assert not _model(EqualIdsConfig()).encoding.reaches_embeddings
+    with pytest.raises(BadInput, match="cannot be shifted"):
+        model.check_shift(1)
+    model.check_shift(0)
+    with pytest.raises(BadInput, match="needs a level of IDs that grows"):
+        build_model(config, 11, 0, level_sizes=(3,))
+
+
 def test_heads_that_compare_ids_are_as_many_as_levels_or_more():
     with pytest.raises(BadInput, match=r"equal_ids.heads=1 must be in 2..2"):
         _model(EqualIdsConfig(heads=1), levels=2)

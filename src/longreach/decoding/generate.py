@@ -58,6 +58,7 @@ def generate(
     prompt = sample.prompt_only()
     ids = policy.evaluation_ids(task, prompt, None if draws is None else draws.child("ids")) + shift
     model.check_ids(ids)
+    model.check_shift(shift)
     supplier = policy.supplier(task)
     if prompt_ids_only and supplier != "model":
         raise BadInput(f"prompt_ids_only concerns predicted IDs, which {policy.name} does not use")

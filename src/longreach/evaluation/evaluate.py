@@ -160,6 +160,7 @@ def evaluate(
         with model.exchange_encoding(config.encoding):
             return evaluate(model, task, policy, plain, seed, device, progress, batch_tokens, new_judge, write)
     model.eval()
+    model.check_shift(config.shift)
     policy = spoil(policy, config.control)
     scores = []
     done = 0

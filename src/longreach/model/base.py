@@ -203,6 +203,11 @@ class Model(nn.Module):
         last = self.largest_id
         return choices if last is None else [choice.up_to(last) for choice in choices]
 
+    def check_shift(self, shift: int) -> None:
+        """Refuse a shift of all IDs if the reserved one is known by its number."""
+        if shift and any(getattr(part, "knows_reserved", False) for part in self.modules()):
+            raise BadInput("IDs cannot be shifted: the encoding knows the reserved ID by its number")
+
     def check_ids(self, ids: Int[Tensor, "b g t"]) -> None:
         """Refuse IDs that a table has no entry for.  Waits for the device where there is a table."""
         last = self.largest_id

@@ -30,6 +30,7 @@ def check(config: RunConfig, stacked: bool = False) -> None:
         check_stackable(model)
     predicted = config.ids.supplier(config.task) == "model"
     _refuse_ignored(config, model, predicted)
+    model.check_shift(config.evaluate.shift)
     if config.evaluate.encoding is not None:
         with torch.no_grad(), model.exchange_encoding(config.evaluate.encoding):  # or refuses what does not fit
             batch = data.batch(0)

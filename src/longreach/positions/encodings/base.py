@@ -44,6 +44,8 @@ class Encoding(nn.Module):
     """The last ID the encoding has an entry for; None where there is no last one."""
     absolute: bool = False
     """Whether a state can know which ID it has, and not only how IDs differ."""
+    knows_reserved: bool = False
+    """Whether the reserved ID is known by its number, 0, so that IDs cannot be shifted with it."""
 
     @property
     def reaches_embeddings(self) -> bool:
