@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from longreach.errors import BadInput
@@ -134,7 +135,7 @@ class PlainTask(Task):
         arrays = self.encode(draws.key.tolist(), length.tolist(), self.max_tokens(max_length))
         return self.from_arrays(arrays, length)
 
-    def encode(self, keys: Sequence[int], lengths: Sequence[int], width: int) -> dict[str, np.ndarray[Any, Any]]:
+    def encode(self, keys: Sequence[int], lengths: Sequence[int], width: int) -> dict[str, NDArray[Any]]:
         """Draw rows and return them as arrays.  Worker processes call it."""
         rows = [self.draw(key, length) for key, length in zip(keys, lengths, strict=True)]
         levels = len(self.coupling_levels)
@@ -163,7 +164,7 @@ class PlainTask(Task):
         arrays["key"] = np.array(keys, dtype=np.int64)
         return arrays
 
-    def from_arrays(self, arrays: Mapping[str, np.ndarray[Any, Any]], length: Int[Tensor, "b"]) -> Sample:
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]], length: Int[Tensor, "b"]) -> Sample:
         """Return the batch of encoded rows, on the device of their lengths."""
         made = {name: torch.from_numpy(array).to(length.device, non_blocking=True) for name, array in arrays.items()}
         index = torch.arange(made["tokens"].shape[1], device=length.device)
