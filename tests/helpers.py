@@ -1,8 +1,14 @@
 """Shorthands for tests."""
 
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
 import torch
 
-from longreach.api import RunConfig, Sample, ScaledSoftmaxConfig, Task, TransformerConfig, stream
+from longreach.api import IdPolicy, RunConfig, Sample, ScaledSoftmaxConfig, Task, TransformerConfig, stream
+from longreach.decoding import Generated
 from longreach.errors import BadInput
 from longreach.runs import RunFolder, execute, gather_info
 
@@ -12,6 +18,23 @@ TINY = TransformerConfig(layers=2, width=32, heads=2, attention=ScaledSoftmaxCon
 def draw(task: Task, lengths: list[int], seed: int = 0, max_length: int = 0) -> Sample:
     numbers = torch.arange(len(lengths))
     return task.sample(torch.tensor(lengths), stream(seed, "test", numbers), max_length or max(lengths))
+
+
+def load_example(name: str) -> ModuleType:
+    """Import a file of the examples, whose folder is not on the path."""
+    spec = spec_from_file_location(f"example_{name}", Path(__file__).parents[1] / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[spec.name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def generate_the_truth(model, task: Task, policy: IdPolicy, sample: Sample, draws=None) -> Generated:
+    """Stand in for `generate`, as a perfect model would answer one sample."""
+    size = int(sample.num_tokens[0])
+    ids = policy.evaluation_ids(task, sample, draws)[:, :, :size]
+    return Generated(sample.tokens[:, :size], torch.tensor([True]), ids)
 
 
 def answer_of(sample: Sample, row: int) -> list[int]:

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from helpers import TINY, execute_in
+from helpers import TINY, execute_in, generate_the_truth
 
 from longreach.api import (
     Coupled,
@@ -14,6 +14,7 @@ from longreach.api import (
     Lengths,
     Oracle,
     ParityScratchpad,
+    PointerChasing,
     PointerConfig,
     Predicted,
     RunConfig,
@@ -35,6 +36,7 @@ RUNS = {
     "rule": (ParityScratchpad(), Coupled(max_id=40), TINY),
     "count": (ParityScratchpad(), Sequential(), TINY),
     "walk": (GraphWalk(num_names=8, steps=Span(1, 3)), Predicted(max_id=40), POINTER),
+    "chase": (PointerChasing(num_names=12), Predicted(max_id=40), POINTER),
     "one token": (SparseParity(), Sequential(), TINY),
     "oracle": (CHAIN, Oracle(max_id=40), TINY),
 }
@@ -65,7 +67,7 @@ def _text(capsys, *arguments):
 def test_every_kind_of_run_can_be_looked_into(runs, name, capsys):
     result = _json(capsys, runs / name)
     steps, prompt = result["steps"], result["prompt_tokens"]
-    assert result["predicts_ids"] == (name in ("pointer", "table", "walk"))
+    assert result["predicts_ids"] == (name in ("pointer", "table", "walk", "chase"))
     assert [step["writes"] for step in steps] == result["tokens"][prompt:]
     assert len(result["ids"]) == len(result["tokens"]) - 1
     assert {len(ids) for ids in result["ids"]} == {2 if result["predicts_ids"] else 1}
@@ -73,13 +75,16 @@ def test_every_kind_of_run_can_be_looked_into(runs, name, capsys):
     if not result["predicts_ids"]:
         assert all(step["id_probability"] is None for step in steps)
         assert all(step["ids"] == step["true_ids"] for step in steps if step["true_ids"] and step["ids"])
-    assert any(step["points_at"] for step in steps) == (name in ("pointer", "walk"))
+    points = any(level["points_at"] for step in steps for level in step["levels"])
+    assert points == (name in ("pointer", "walk", "chase"))
     assert result["right"] == (result["stopped"] and result["tokens"][prompt:] == result["true_answer"])
     printed = _text(capsys, runs / name)
     for heading in ("step", "reads", "writes", "next ID"):
         assert heading in printed
     assert ("true ID" in printed) == result["predicts_ids"]
-    assert ("points at" in printed) == (name in ("pointer", "walk"))
+    assert ("points at" in printed) == points
+    assert ("level" in printed.splitlines()[1]) == (len(result["levels"]) > 1)
+    assert "depends on" in printed
     assert printed.splitlines()[-1].startswith("right" if result["right"] else "wrong: ")
     error = result["first_error"]
     if error is not None:
@@ -109,6 +114,25 @@ def test_tokens_of_the_same_id_and_heads_on_them(runs, capsys):
     assert "same ID" not in printed
 
 
+def test_matches_are_shown_and_counted_by_level(runs, capsys, monkeypatch):
+    monkeypatch.setattr("longreach.evaluation.look_inside.generate", generate_the_truth)
+    result = _json(capsys, runs / "chase")
+    assert result["levels"] == ["statement", "step"]
+    printed = _text(capsys, runs / "chase")
+    assert "no step shares its ID" not in printed
+    for number, level in enumerate(result["levels"]):
+        own = [ids[number] for ids in result["ids"]]
+        naive = [[j for j in range(s["index"]) if own[j] == own[s["index"]] != 0] for s in result["steps"]]
+        assert [step["levels"][number]["matches"] for step in result["steps"]] == naive
+        count = result["matches"][number]
+        assert (count["level"], count["tokens"]) == (level, sum(map(len, naive)))
+        assert count["tokens"] > 0
+        steps = f"{count['steps']} of {len(result['steps'])} steps"
+        assert f"{level} in {steps}, {count['tokens']} tokens ({count['needed']} needed)" in printed
+    lines = printed[: printed.index("(heads")].splitlines()
+    assert sum(" statement " in line for line in lines) == sum(" step " in line for line in lines) == len(naive)
+
+
 def test_given_tokens_are_named_as_such(runs, capsys):
     assert [step["given"] for step in _json(capsys, runs / "walk")["steps"][:4]] == [False, True, False, True]
     assert " given" in _text(capsys, runs / "walk")
@@ -129,7 +153,8 @@ def test_a_prompt_of_ones_own(runs, capsys):
 
 @pytest.mark.parametrize("name", ["pointer", "rule", "walk"])
 def test_details_of_one_step(runs, name, capsys):
-    more = _json(capsys, runs / name, "--step", 0)["detail"]
+    result = _json(capsys, runs / name, "--step", 0)
+    more = result["detail"]
     assert more["step"] == 0
     assert len(more["tokens"]) == 5
     assert len(more["ids"]) == {"pointer": 2, "rule": 0, "walk": 2}[name]
@@ -137,11 +162,15 @@ def test_details_of_one_step(runs, name, capsys):
     assert len(more["weights"][0][0]) == len(more["attended"])
     printed = _text(capsys, runs / name, "--step", 0)
     assert "step 0" in printed
-    assert "attention on the tokens that some head attends to most" in printed
+    assert "the tokens that some head attends to most" in printed
+    for level, mass in zip(result["steps"][0]["levels"], more["matched"], strict=True):
+        which = f"same {level['level'] if len(more['matched']) > 1 else 'ID'}"
+        assert (which in printed.split("step 0")[1]) == bool(level["matches"])
+        assert (max(map(max, mass)) > 0) == bool(level["matches"])
     assert ("IDs" in printed) == (name != "rule")
 
 
-@pytest.mark.parametrize("name", ["pointer", "walk", "count"])
+@pytest.mark.parametrize("name", ["pointer", "walk", "count", "chase"])
 def test_a_picture(runs, name, tmp_path, capsys):
     _text(capsys, runs / name, "--out", tmp_path / "look.png")
     assert (tmp_path / "look.png").read_bytes().startswith(b"\x89PNG")

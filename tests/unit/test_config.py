@@ -262,6 +262,19 @@ def test_a_recipe_builds_on_a_preset_and_a_flag_replaces_all_but_task_and_length
         load_recipe(None, {"preset": "ppc"})
 
 
+@pytest.mark.parametrize("change", [{"task": "copy"}, {"task": {"name": "copy", "symbols": 4}}])
+def test_a_title_is_that_of_the_task_in_use(change):
+    content = {"title": "Parity", "about": "Bits.", "task": "parity_scratchpad", "variants": {"a": {}, "b": {}}}
+    for only in (None, ["b"]):
+        changed = parse_recipe("demo", content, change, only)
+        assert (changed.title, changed.about) == ("copy, changed from demo", "")
+    same = parse_recipe("demo", content, {"task": {"name": "parity_scratchpad"}, "train": {"steps": 3}})
+    assert (same.title, same.about) == ("Parity", "Bits.")
+    assert parse_recipe("demo", {**content, "task": {"name": "copy"}}, {"task": {"symbols": 4}}).title == "Parity"
+    assert parse_recipe("demo", content, {**change, "title": "Mine"}).title == "Mine"
+    assert parse_recipe("demo", {"title": "Any task"}, change).title == "Any task"
+
+
 def test_the_package_hands_out_its_names_lazily():
     script = "import longreach; from longreach import Span; print(longreach.Span is Span, longreach.__version__)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from catalogue import ATTENTIONS, label
-from helpers import TINY, draw
+from helpers import TINY, draw, generate_the_truth, load_example
 
 from longreach.api import (
     Addition,
@@ -15,6 +15,7 @@ from longreach.api import (
     LearnedRopeConfig,
     NoEncodingConfig,
     ParityScratchpad,
+    PointerChasing,
     PointerConfig,
     Predicted,
     RopeConfig,
@@ -30,7 +31,7 @@ from longreach.attention import Attention
 from longreach.cli.inspect import verdict
 from longreach.errors import BadInput
 from longreach.evaluation import attention_figure, run_free
-from longreach.evaluation.look_inside import Truth, attention_weights, detail, look_inside, sharing, watch
+from longreach.evaluation.look_inside import Truth, attention_weights, detail, look_inside, matching, sharing, watch
 from longreach.positions.encodings import Bias, Shape
 
 CHAIN = VariableAssignment(num_names=14, hops=Span(1, 3), echo=True, end="marked")
@@ -43,7 +44,11 @@ CASES = {
     "count": (ParityScratchpad(), Sequential(), TINY),
     "one level": (Addition(), Predicted(max_id=40), POINTER),
     "two levels": (GraphWalk(num_names=8, steps=Span(1, 3)), Predicted(max_id=40), POINTER),
+    "two growing levels": (PointerChasing(num_names=20), Predicted(max_id=40), POINTER),
+    "a program": (load_example("programs").PointerChasing(), Predicted(max_id=40), POINTER),
 }
+GROWING = {"two growing levels": ["statement", "step"], "a program": ["statements", "marks"]}
+"""Levels that grow with length."""
 
 
 def _model(task, policy, config, seed=0, loud=12.0):
@@ -153,7 +158,7 @@ def test_a_pointer_points_at_the_id_that_is_written(name):
     for seed in range(6):
         _, _, inside = _look(name, seed)
         for step in inside.steps[:-1]:
-            (pointed,) = step.points_at  # levels of bounded size are classes
+            (pointed,) = (level.points_at for level in step.levels if level.points_at)  # other levels are classes
             if pointed.index is None:
                 assert step.ids[0] == 0
             elif pointed.move == 0:
@@ -161,9 +166,9 @@ def test_a_pointer_points_at_the_id_that_is_written(name):
                 assert step.ids[0] == int(inside.ids[0, pointed.index])
             kinds.add("reserved" if pointed.index is None else pointed.move)
             assert 0 < pointed.probability <= step.id_probability + 1e-6 or name != "one level"
-        assert inside.steps[-1].points_at == []
+        assert [level.points_at for level in inside.steps[-1].levels] == [None] * len(inside.levels)
     assert 0 in kinds
-    assert _look("table")[2].steps[0].points_at == []
+    assert all(level.points_at is None for level in _look("table")[2].steps[0].levels)
 
 
 def test_tokens_that_share_an_id():
@@ -173,6 +178,47 @@ def test_tokens_that_share_an_id():
     assert sharing(ids[:1], 4, torch.tensor([True])) == [1, 2]
     assert sharing(ids, 5, both) == []  # reserved: it stands nowhere
     assert sharing(torch.tensor([[1, 1], [0, 0]]), 1, first) == [0]
+
+
+def test_tokens_that_share_an_id_at_one_level():
+    ids = torch.tensor([1, 2, 2, 0, 2, 0])
+    assert matching(ids, 4) == [1, 2]
+    assert matching(ids, 0) == []
+    assert matching(ids, 5) == []  # reserved: it stands nowhere
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_two_levels_that_grow_match_one_by_one(name, monkeypatch):
+    monkeypatch.setattr("longreach.evaluation.look_inside.generate", generate_the_truth)
+    totals = [0, 0]
+    for seed in range(4):
+        _, _, right = _look(name, seed)
+        assert [level.name for level in right.levels if level.grows] == GROWING[name]
+        for step in right.steps:
+            for number, level in enumerate(step.levels):
+                own = right.ids[number].tolist()
+                naive = [j for j in range(step.index) if own[j] == own[step.index] != 0]
+                assert level.matches == naive
+                assert (level.read_id, level.level) == (own[step.index], right.levels[number].name)
+                masses = [float(head[naive].sum()) for head in right.weights[:, :, step.number].flatten(0, 1)]
+                assert [h.mass for h in level.heads] == pytest.approx(sorted(masses, reverse=True)[:3] if naive else [])
+                for head in level.heads:
+                    assert head.most == max(naive, key=lambda j: right.weights[head.layer, head.head, step.number, j])
+            for number in (0, 1):
+                totals[number] += len(step.levels[number].matches)
+            # the statement and the mark that a step needs are those with its IDs
+            matched = {place for level in step.levels[:2] for place in level.matches}
+            if 0 < step.number < len(right.steps) - 1:
+                assert {*step.depends_on} - {step.index} <= matched
+        counts = {count.level: count for count in right.matches}
+        for number, level in enumerate(right.levels):
+            found = [step.levels[number].matches for step in right.steps]
+            assert counts[level.name].tokens == sum(map(len, found))
+            assert counts[level.name].steps == sum(places != [] for places in found)
+            needed = [set(step.depends_on) & set(places) for step, places in zip(right.steps, found, strict=True)]
+            assert counts[level.name].needed == sum(map(len, needed))
+        assert counts[None].tokens == sum(len(step.shares_id_with) for step in right.steps) == 0
+    assert min(totals) > 0
 
 
 def test_heads_are_ranked_by_their_attention_on_tokens_of_the_same_id():
@@ -239,13 +285,29 @@ def test_a_picture_has_a_panel_for_each_head_or_each_layer(monkeypatch):
     _, _, inside = _look("pointer")
     panels = [axis for axis in attention_figure.draw(inside).axes if axis.get_title()]
     assert [axis.get_title() for axis in panels] == ["head 0.0", "head 0.1", "head 1.0", "head 1.1"]
-    assert len(panels[0].patches) == sum(len(step.shares_id_with) for step in inside.steps)
+    growing, _ = inside.levels
+    assert growing.grows
+    assert len(panels[0].patches) == sum(len(step.levels[0].matches) for step in inside.steps) > 0
     monkeypatch.setattr(attention_figure, "_MOST_PANELS", 3)
     titles = [axis.get_title() for axis in attention_figure.draw(inside).axes if axis.get_title()]
     assert titles == ["layer 0: largest of 2 heads", "layer 1: largest of 2 heads"]
     monkeypatch.setattr(attention_figure, "MOST_DRAWN", 5)
     with pytest.raises(BadInput, match="too many for a picture"):
         attention_figure.draw(inside)
+
+
+def test_a_picture_outlines_each_level_that_grows_in_its_colour(monkeypatch):
+    monkeypatch.setattr("longreach.evaluation.look_inside.generate", generate_the_truth)
+    _, _, inside = _look("two growing levels")
+    figure = attention_figure.draw(inside)
+    patches = next(axis for axis in figure.axes if axis.get_title()).patches
+    colours = [patch.get_edgecolor() for patch in patches]
+    expected = [sum(len(step.levels[number].matches) for step in inside.steps) for number in (0, 1)]
+    assert min(expected) > 0
+    assert sorted(map(colours.count, set(colours))) == sorted(expected)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["same statement", "same step"]
+    assert not attention_figure.draw(_look("pointer")[2]).legends
 
 
 def test_sequences_that_are_too_long_are_refused(monkeypatch):

@@ -1,8 +1,9 @@
-"""`longreach inspect RUN`: one generation of a trained model, step by step: tokens, IDs, and the heads that look at the
-tokens which share an ID."""
+"""`longreach inspect RUN`: one generation of a trained model, step by step: tokens, dependencies and, for each level of
+IDs, the tokens that share an ID and the heads that attend to them."""
 
 import argparse
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from longreach.cli.trust import add_trust
-from longreach.evaluation.look_inside import Detail, GeneratedStep, Inside
+from longreach.evaluation.inside import Detail, GeneratedStep, HeadAttention, Inside, LevelStep, MatchCount, Pointed
 from longreach.terminal.console import out
 from longreach.verbs.inspection import inspect
 
 _NAMED = 4
 """Tokens that share an ID and are named; the rest are counted."""
+_NEEDED = 8
+"""Dependencies that are named; the rest are counted."""
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -57,9 +60,11 @@ def _to_json(inside: Inside, more: Detail | None) -> dict[str, Any]:
     return {
         "tokens": inside.words,
         "ids": inside.ids.T.tolist(),
+        "levels": [level.name for level in inside.levels],
         "prompt_tokens": inside.prompt_tokens,
         "predicts_ids": inside.predicts_ids,
         "steps": [asdict(step) for step in inside.steps],
+        "matches": [asdict(count) for count in inside.matches],
         "true_answer": inside.true_answer,
         "stopped": inside.stopped,
         "right": inside.right,
@@ -80,33 +85,56 @@ def _print(inside: Inside, more: Detail | None) -> None:
 
 
 def _print_steps(inside: Inside) -> None:
-    """One row per step; columns that would be empty are left out."""
-    points = any(step.points_at for step in inside.steps)
-    shares = any(step.shares_id_with for step in inside.steps)
-    error = inside.first_error
-    columns = ["step", "reads", "ID", "writes", "true", "next ID"]
-    columns += ["true ID"] * inside.predicts_ids + ["points at"] * points + ["same ID", "heads"] * shares
-    rows = []
+    """Print a block per step with a row per level; columns that would be empty are left out."""
+    levels, error = len(inside.levels), inside.first_error
+    points = any(level.points_at for step in inside.steps for level in step.levels)
+    shares = any(level.matches for step in inside.steps for level in step.levels)
+    both = levels > 1 and any(step.shares_id_with for step in inside.steps)
+    depends = any(step.depends_on is not None for step in inside.steps)
+    columns = ["step", "reads", "writes", "true", *["depends on"] * depends, *["level"] * (levels > 1)]
+    columns += ["ID", "next ID", *["true ID"] * inside.predicts_ids, *["points at"] * points]
+    columns += ["same ID", "heads"] * shares
+    rows: list[list[str]] = []
+    marked = set()
     for step in inside.steps:
-        row = [f"{step.number}", f"{step.reads}@{step.index}", _ids(step.read_ids), _written(step)]
-        row += [step.true_token or "-", _chosen(step)]
-        row += [_ids(step.true_ids)] * inside.predicts_ids + [_pointed(inside, step)] * points
-        row += [_places(inside, step.shares_id_with), _heads(step)] * shares
-        if error is not None and error[0] == step.number:
-            row[0] += " !"
-        rows.append(row)
+        wrong = error is not None and error[0] == step.number
+        own = [f"{step.number}{' !' * wrong}", f"{step.reads}@{step.index}", _written(step), step.true_token or "-"]
+        own += [_places(inside, step.depends_on or [], _NEEDED)] * depends
+        block = []
+        for level in step.levels:
+            row = [*[level.level] * (levels > 1), str(level.read_id), _chosen(level)]
+            row += [_id(level.true_id)] * inside.predicts_ids + [_pointed(inside, level.points_at)] * points
+            block.append(row + [_places(inside, level.matches), _heads(inside, level.heads, level.matches)] * shares)
+        if both:
+            row = ["every level", "", "", *[""] * inside.predicts_ids, *[""] * points]
+            block.append([*row, _places(inside, step.shares_id_with), _heads(inside, step.heads, step.shares_id_with)])
+        if wrong:
+            marked.add(len(rows))
+        rows += [[*(own if number == 0 else [""] * len(own)), *row] for number, row in enumerate(block)]
     note = "heads: layer.head, from 0, and their attention on the tokens of the same ID"
-    _print_table(columns, rows, note if shares else "no step shares its ID with an earlier token")
+    _print_table(columns, rows, note if shares else "no step shares its ID with an earlier token", marked)
+    if shares:
+        counts = [count for count in inside.matches if count.steps or count.level is not None]
+        _line(f"(same ID: {'; '.join(_count(inside, count) for count in counts)})")
 
 
-def _print_table(columns: list[str], rows: list[list[str]], note: str) -> None:
-    """A table that breaks only lists into lines, and grows wider than the screen rather than leave anything out."""
+def _count(inside: Inside, count: MatchCount) -> str:
+    which = "" if len(inside.levels) == 1 else f"{count.level or 'every level'} "
+    needed = "" if count.needed is None else f" ({count.needed} needed)"
+    return f"{which}in {count.steps} of {len(inside.steps)} steps, {count.tokens} tokens{needed}"
+
+
+def _print_table(columns: list[str], rows: list[list[str]], note: str, marked: Collection[int] = ()) -> None:
+    """A table that breaks only lists into lines, and grows wider than the screen rather than leave anything out.
+
+    Rows with the numbers in `marked` are printed in red.
+    """
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     for number, column in enumerate(columns):
         items = [item for row in rows for item in row[number].replace(", ", ",\n").split("\n")]
         table.add_column(Text(column), min_width=max(map(len, [column, *items])))
-    for row in rows:
-        table.add_row(*map(Text, row), style="bold red" if row[0].endswith("!") else None)
+    for number, row in enumerate(rows):
+        table.add_row(*map(Text, row), style="bold red" if number in marked else None)
     size = out.measure(table, options=out.options.update(width=1000))
     table.width = max(min(out.width, size.maximum), size.minimum)
     out.print(table, crop=False)
@@ -117,15 +145,19 @@ def _print_detail(inside: Inside, more: Detail) -> None:
     _line(f"step {more.step}")
     _line("  tokens: " + ", ".join(f"{word} {_share(p)}" for word, p in more.tokens))
     for level, likeliest in enumerate(more.ids):
-        which = f" of level {level}" if len(more.ids) > 1 else ""
+        which = f" of {inside.levels[level].name}" if len(more.ids) > 1 else ""
         _line(f"  IDs{which}: " + ", ".join(f"{number} {_share(p)}" for number, p in likeliest))
-    columns = ["head", *(f"{inside.words[place]}@{place}" for place in more.attended)]
+    step = inside.steps[more.step]
+    shown = [number for number, level in enumerate(step.levels) if level.matches]
+    columns = ["head", *(f"same {step.levels[number].level if len(step.levels) > 1 else 'ID'}" for number in shown)]
+    columns += [f"{inside.words[place]}@{place}" for place in more.attended]
     rows = [
-        [f"{layer}.{head}", *map(_share, weights)]
+        [f"{layer}.{head}", *(_share(more.matched[number][layer][head]) for number in shown), *map(_share, weights)]
         for layer, heads in enumerate(more.weights)
         for head, weights in enumerate(heads)
     ]
-    _print_table(columns, rows, "attention on the tokens that some head attends to most")
+    sums = "all tokens of the same ID, then on " if shown else ""
+    _print_table(columns, rows, f"attention on {sums}the tokens that some head attends to most")
 
 
 def verdict(inside: Inside) -> str:
@@ -145,31 +177,35 @@ def _written(step: GeneratedStep) -> str:
     return f"{step.writes} {'given' if step.given else _share(step.token_probability)}"
 
 
-def _chosen(step: GeneratedStep) -> str:
-    return _ids(step.ids) + ("" if step.id_probability is None else f" {_share(step.id_probability)}")
+def _chosen(level: LevelStep) -> str:
+    return _id(level.id) + ("" if level.id_probability is None else f" {_share(level.id_probability)}")
 
 
-def _pointed(inside: Inside, step: GeneratedStep) -> str:
-    found = []
-    for level in step.points_at:
-        move = f" {level.move:+d}" if level.move else ""
-        target = "reserved" if level.index is None else f"{inside.words[level.index]}@{level.index}{move}"
-        found.append(f"{target} {_share(level.probability)}")
-    return ", ".join(found) or "-"
+def _pointed(inside: Inside, pointed: Pointed | None) -> str:
+    if pointed is None:
+        return "-"
+    move = f" {pointed.move:+d}" if pointed.move else ""
+    target = "reserved" if pointed.index is None else f"{inside.words[pointed.index]}@{pointed.index}{move}"
+    return f"{target} {_share(pointed.probability)}"
 
 
-def _places(inside: Inside, places: list[int]) -> str:
-    named = ", ".join(f"{inside.words[place]}@{place}" for place in places[:_NAMED])
-    rest = f", {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-    return (named + rest) or "-"
+def _places(inside: Inside, places: list[int], most: int = _NAMED) -> str:
+    named = places[:most]
+    rest = f", {len(places) - len(named)} more" if len(places) > len(named) else ""
+    return ", ".join(f"{inside.words[place]}@{place}" for place in named) + rest or "-"
 
 
-def _heads(step: GeneratedStep) -> str:
-    return ", ".join(f"{head.layer}.{head.head} {_share(head.mass)}" for head in step.heads) or "-"
+def _heads(inside: Inside, heads: list[HeadAttention], matches: list[int]) -> str:
+    """Name heads with their attention and, of several tokens of the same ID, the one that gets most of it."""
+    texts = [
+        f"{head.layer}.{head.head} {_share(head.mass)}" + f" {inside.words[head.most]}@{head.most}" * (len(matches) > 1)
+        for head in [head for head in heads if _share(head.mass) != ".00"] or heads[:1]
+    ]
+    return ", ".join(texts) or "-"
 
 
-def _ids(ids: list[int] | None) -> str:
-    return "-" if ids is None else "/".join(map(str, ids))
+def _id(number: int | None) -> str:
+    return "-" if number is None else str(number)
 
 
 def _share(value: float) -> str:

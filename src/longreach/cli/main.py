@@ -21,6 +21,7 @@ _VERBS = (
     "predict",
     "inspect",
     "export",
+    "init",
     "show",
     "check",
     "report",

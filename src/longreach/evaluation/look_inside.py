@@ -1,11 +1,13 @@
-"""Inside one generation: what each step read and wrote, and which heads looked at the tokens that share its ID.
+"""Inside one generation: what each step read and wrote, and which heads attend to the tokens that share its ID.
 
 Fused attention never shows its weights.  So the model generates as usual, then reads what it wrote once more, and the
 weights are formed from the queries and keys of that second reading.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,13 +16,16 @@ from torch import Tensor
 from longreach.attention import Attention
 from longreach.decoding import answers, generate
 from longreach.errors import BadInput
+from longreach.evaluation.inside import Detail, GeneratedStep, HeadAttention, Inside, LevelStep, Pointed
 from longreach.model import RESERVED, IdChoice, Model, Past
 from longreach.model.position_heads.pointer import Pointer
 from longreach.objectives import id_choices
 from longreach.positions.encodings import Bias
-from longreach.positions.ids import IdPolicy
+from longreach.positions.ids import Coupled, IdPolicy
 from longreach.seeding import Draws
-from longreach.tasks import Sample, Task
+from longreach.tasks import Level, Sample, Task
+
+T = TypeVar("T")
 
 MOST_TOKENS = 4096
 """More are refused: a head's weights grow with the square."""
@@ -35,11 +40,13 @@ class Truth:
 
     answer: list[int] | None
     ids: Int[Tensor, "g t"] | None
+    depends_on: list[list[int]] | None = None
+    """For each token of the answer: places of the tokens that it depends on."""
 
     @classmethod
     def of_sample(cls, task: Task, policy: IdPolicy, sample: Sample, draws: Draws | None = None) -> "Truth":
         answer = sample.tokens[0, int(sample.prompt_tokens[0]) : int(sample.num_tokens[0])]
-        return cls(answer.tolist(), _test_ids(task, policy, sample, draws))
+        return cls(answer.tolist(), _test_ids(task, policy, sample, draws), _dependencies(task, sample))
 
     @classmethod
     def of_prompt(cls, task: Task, policy: IdPolicy, sample: Sample, draws: Draws | None = None) -> "Truth":
@@ -58,99 +65,16 @@ def _test_ids(task: Task, policy: IdPolicy, sample: Sample, draws: Draws | None)
     return policy.evaluation_ids(task, sample, None if draws is None else draws.child("ids"))[0].cpu()
 
 
-@dataclass(frozen=True)
-class Pointed:
-    """Where a pointer head points for one level of IDs."""
-
-    index: int | None
-    """The token whose ID is copied; None for the reserved ID."""
-    move: int
-    """Steps by which the copied ID is moved."""
-    probability: float
-
-
-@dataclass(frozen=True)
-class HeadAttention:
-    """One attention head in one step.  Layers and heads are counted from 0."""
-
-    layer: int
-    head: int
-    mass: float
-    """Attention on the earlier tokens that share the ID of the token the step starts from."""
-
-
-@dataclass(frozen=True)
-class GeneratedStep:
-    """One answer step: it starts from a token that was read and writes the next one."""
-
-    number: int
-    """Counted from 0."""
-    index: int
-    """Place of the token that the step starts from."""
-    reads: str
-    read_ids: list[int]
-    writes: str
-    given: bool
-    """Whether the token written was handed to the model."""
-    token_probability: float
-    true_token: str | None
-    ids: list[int] | None
-    """Of the token written, one per level; None for the last token, which is never read."""
-    id_probability: float | None
-    """Of these IDs, where the model predicts them."""
-    true_ids: list[int] | None
-    points_at: list[Pointed]
-    """One per level that grows, where a pointer predicts the IDs."""
-    shares_id_with: list[int]
-    """Places of the earlier tokens that have the same IDs as the token the step starts from."""
-    heads: list[HeadAttention]
-    """Those with the most attention on these tokens."""
-
-    @property
-    def wrong_token(self) -> bool:
-        return self.true_token is not None and self.writes != self.true_token
-
-    @property
-    def wrong_id(self) -> bool:
-        return self.ids is not None and self.true_ids is not None and self.ids != self.true_ids
-
-
-@dataclass(frozen=True)
-class Inside:
-    """One generation, opened up."""
-
-    words: list[str]
-    """All tokens, the prompt's and those written."""
-    prompt_tokens: int
-    ids: Int[Tensor, "g read"]
-    """Under which the tokens were read; the last one written is not."""
-    predicts_ids: bool
-    stopped: bool
-    true_answer: list[str] | None
-    knows_ids: bool
-    """Whether the true IDs are known."""
-    steps: list[GeneratedStep]
-    weights: Float[Tensor, "layers heads steps read"]
-    """Attention of each step on the tokens read so far."""
-    token_probabilities: Float[Tensor, "steps vocabulary"]
-    id_choices: list[IdChoice]
-    """One per level, where the model predicts IDs."""
-
-    @property
-    def right(self) -> bool | None:
-        """Whether the answer is, where the truth is known."""
-        if self.true_answer is None:
-            return None
-        return self.stopped and self.words[self.prompt_tokens :] == self.true_answer
-
-    @property
-    def first_error(self) -> tuple[int, str] | None:
-        """The first step that went wrong, and which of `token` and `ID` did.  Where both are wrong it is the token:
-        the ID is chosen after it."""
-        for step in self.steps:
-            if step.wrong_token or step.wrong_id:
-                return step.number, "token" if step.wrong_token else "ID"
+def _dependencies(task: Task, sample: Sample) -> list[list[int]] | None:
+    """Return the dependencies of each answer token; None if the task states none or the sample is too long."""
+    start, size = int(sample.prompt_tokens[0]), int(sample.num_tokens[0])
+    if size > MOST_TOKENS:
         return None
+    try:
+        needs = task.depends_on(sample)[0]
+    except BadInput:
+        return None
+    return [needs[index].nonzero()[:, 0].tolist() for index in range(start, size)]
 
 
 @torch.no_grad()
@@ -175,11 +99,11 @@ def look_inside(
     visible = torch.arange(start, read + 1, device=ids.device)[None]
     probabilities = model.logits(hidden[:, start - 1 :], visible, past)[0].float().softmax(-1).cpu()
     predicts = policy.supplier(task) == "model"
-    growing = torch.tensor([size == 0 for size in policy.level_sizes(task)])
     inside = Inside(
         words=task.words(tokens[0].tolist()),
         prompt_tokens=start,
         ids=ids[0, :, :-1].cpu(),
+        levels=_levels(task, policy),
         predicts_ids=predicts,
         stopped=bool(generated.stopped[0]),
         true_answer=None if truth.answer is None else task.words(truth.answer),
@@ -190,10 +114,7 @@ def look_inside(
         id_choices=_id_choices(model, sample, tokens, ids, hidden, past) if predicts else [],
     )
     given = sample.given[0].tolist()
-    written = [
-        _step(inside, truth, number, token, given[start + number], growing, model)
-        for number, token in enumerate(answer)
-    ]
+    written = [_step(inside, truth, number, token, given[start + number], model) for number, token in enumerate(answer)]
     return replace(inside, steps=written)
 
 
@@ -254,22 +175,39 @@ def attention_weights(
     return mix.weights(q, k, visible, mask, bias, every_query)
 
 
+def _levels(task: Task, policy: IdPolicy) -> tuple[Level, ...]:
+    if isinstance(policy, Coupled):
+        return task.coupling_levels
+    sizes = policy.level_sizes(task)
+    names = ["position"] if len(sizes) == 1 else [f"level {number}" for number in range(len(sizes))]
+    return tuple(Level(name, size) for name, size in zip(names, sizes, strict=True))
+
+
+def matching(ids: Int[Tensor, "t"], index: int) -> list[int]:
+    """Return the places of the earlier tokens with the same ID at one level; none for the reserved ID."""
+    own = ids[index]
+    return [] if own == RESERVED else [int(place) for place in (ids[:index] == own).nonzero()[:, 0]]
+
+
 def sharing(ids: Int[Tensor, "g t"], index: int, growing: Bool[Tensor, "g"]) -> list[int]:
-    """Places of the earlier tokens with the same ID at every level; none for a token that stands nowhere."""
+    """Return the places of the earlier tokens with the same ID at every level.
+
+    A token with the reserved ID at a level that grows shares its ID with none.
+    """
     own = ids[:, index]
     if bool((own[growing] == RESERVED).any()):
         return []
     return [int(place) for place in (ids[:, :index] == own[:, None]).all(0).nonzero()[:, 0]]
 
 
-def _step(
-    inside: Inside, truth: Truth, number: int, token: int, given: bool, growing: Bool[Tensor, "g"], model: Model
-) -> GeneratedStep:
+def _step(inside: Inside, truth: Truth, number: int, token: int, given: bool, model: Model) -> GeneratedStep:
     index = inside.prompt_tokens + number - 1
     is_read = index + 1 < inside.ids.shape[1]
     ids = inside.ids[:, index + 1].tolist() if is_read else None
-    shared = sharing(inside.ids, index, growing)
-    predicted = is_read and inside.predicts_ids
+    true_ids = _true_ids(inside, truth, number)
+    levels = [_level(inside, model, number, level, index, ids, true_ids) for level in range(len(inside.levels))]
+    chosen = [level.id_probability for level in levels if level.id_probability is not None]
+    shared = sharing(inside.ids, index, torch.tensor([level.grows for level in inside.levels]))
     return GeneratedStep(
         number=number,
         index=index,
@@ -280,16 +218,41 @@ def _step(
         token_probability=float(inside.token_probabilities[number, token]),
         true_token=_at(inside.true_answer, number),
         ids=ids,
-        id_probability=_id_probability(inside.id_choices, number, ids) if predicted and ids is not None else None,
-        true_ids=_true_ids(inside, truth, number),
-        points_at=_pointed(model, inside.id_choices, number) if predicted else [],
+        # given the state and the token, the IDs of all levels are chosen independently
+        id_probability=math.prod(chosen) if chosen else None,
+        true_ids=true_ids,
+        depends_on=_at(truth.depends_on, number),
+        levels=levels,
         shares_id_with=shared,
-        heads=_heads(inside.weights[:, :, number, shared].sum(-1)) if shared else [],
+        heads=_heads(inside.weights[:, :, number], shared),
     )
 
 
-def _at(words: list[str] | None, number: int) -> str | None:
-    return words[number] if words is not None and number < len(words) else None
+def _level(
+    inside: Inside,
+    model: Model,
+    number: int,
+    level: int,
+    index: int,
+    ids: list[int] | None,
+    true_ids: list[int] | None,
+) -> LevelStep:
+    predicted = ids is not None and inside.predicts_ids
+    matches = matching(inside.ids[level], index)
+    return LevelStep(
+        level=inside.levels[level].name,
+        read_id=int(inside.ids[level, index]),
+        id=_at(ids, level),
+        id_probability=_id_probability(inside.id_choices[level], number, ids[level]) if predicted and ids else None,
+        true_id=_at(true_ids, level),
+        points_at=_pointed(model, inside.id_choices[level], level, number) if predicted else None,
+        matches=matches,
+        heads=_heads(inside.weights[:, :, number], matches),
+    )
+
+
+def _at(items: Sequence[T] | None, number: int) -> T | None:
+    return items[number] if items is not None and number < len(items) else None
 
 
 def _true_ids(inside: Inside, truth: Truth, number: int) -> list[int] | None:
@@ -299,53 +262,35 @@ def _true_ids(inside: Inside, truth: Truth, number: int) -> list[int] | None:
     return truth.ids[:, inside.prompt_tokens + number].tolist()
 
 
-def _id_probability(choices: list[IdChoice], number: int, ids: list[int]) -> float:
-    """Of all levels together: given the state and the token they are chosen independently."""
-    total = 0.0
-    for choice, chosen in zip(choices, ids, strict=True):
-        target = torch.full(choice.logits.shape[:2], chosen)
-        total += float(choice.log_probability(target)[0, number])
-    return float(torch.tensor(total).exp())
+def _id_probability(choice: IdChoice, number: int, chosen: int) -> float:
+    target = torch.full(choice.logits.shape[:2], chosen)
+    return float(choice.log_probability(target)[0, number].exp())
 
 
-def _pointed(model: Model, choices: list[IdChoice], number: int) -> list[Pointed]:
+def _pointed(model: Model, choice: IdChoice, level: int, number: int) -> Pointed | None:
     head = model.position_head
-    if not isinstance(head, Pointer):
+    if not isinstance(head, Pointer) or level not in head.growing:
+        return None
+    # candidates are the reserved ID, then every token under the first move, under the second, ...
+    probability, best = choice.logits[0, number].softmax(-1).max(-1)
+    if int(best) == 0:
+        return Pointed(None, 0, float(probability))
+    read = (choice.logits.shape[-1] - 1) // len(head.moves)
+    move, index = divmod(int(best) - 1, read)
+    return Pointed(index, head.moves[move], float(probability))
+
+
+def _heads(weights: Float[Tensor, "layers heads read"], places: list[int]) -> list[HeadAttention]:
+    """Return the heads with the most attention on the tokens at `places`."""
+    if not places:
         return []
-    found = []
-    for level in head.growing:
-        # candidates are the reserved ID, then every token under the first move, under the second, ...
-        probability, best = choices[level].logits[0, number].softmax(-1).max(-1)
-        if int(best) == 0:
-            found.append(Pointed(None, 0, float(probability)))
-            continue
-        read = (choices[level].logits.shape[-1] - 1) // len(head.moves)
-        move, index = divmod(int(best) - 1, read)
-        found.append(Pointed(index, head.moves[move], float(probability)))
-    return found
-
-
-def _heads(mass: Float[Tensor, "layers heads"]) -> list[HeadAttention]:
+    among = weights[:, :, places]
+    mass, most = among.sum(-1), among.argmax(-1)
     top = mass.flatten().topk(min(_HEADS_NAMED, mass.numel()))
+    found = [divmod(int(place), mass.shape[1]) for place in top.indices]
     return [
-        HeadAttention(*divmod(int(place), mass.shape[1]), float(value))
-        for value, place in zip(top.values, top.indices, strict=True)
+        HeadAttention(layer, head, float(mass[layer, head]), places[int(most[layer, head])]) for layer, head in found
     ]
-
-
-@dataclass(frozen=True)
-class Detail:
-    """More of one step."""
-
-    step: int
-    tokens: list[tuple[str, float]]
-    """The likeliest tokens and their probabilities."""
-    ids: list[list[tuple[int, float]]]
-    """Per level the likeliest IDs and their probabilities, where the model predicts them."""
-    attended: list[int]
-    """Places of the tokens that any head attends to most, in their order."""
-    weights: list[list[list[float]]]
-    """Per layer and head the attention on these tokens."""
 
 
 def detail(inside: Inside, task: Task, number: int) -> Detail:
@@ -361,6 +306,7 @@ def detail(inside: Inside, task: Task, number: int) -> Detail:
         ids=[_likeliest_ids(choice, number) for choice in inside.id_choices] if step.ids is not None else [],
         attended=most.tolist(),
         weights=weights[:, :, most].tolist(),
+        matched=[weights[:, :, level.matches].sum(-1).tolist() for level in step.levels],
     )
 
 

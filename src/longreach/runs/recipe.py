@@ -106,13 +106,18 @@ def parse_recipe(
     overrides = move_fields({key: value for key, value in changes.items() if key not in _HEAD})
     seeds = seeds_of(name, content)
     _refuse_unknown_keys(overrides)
-    built = {}
-    for variant, settings in variant_settings(name, content).items():
-        if only is None or variant in only:  # what is changed may not even exist in the others
-            settings = merge(settings, overrides)
+    built, other_tasks = {}, []
+    for variant, own in variant_settings(name, content).items():
+        # what is changed may not even exist in the others
+        settings = merge(own, overrides) if only is None or variant in only else own
         if "preset" in content:
             settings = with_test_lengths(content["preset"], settings)
         built[variant] = build_config(settings)
+        if _task_name(own) not in (None, _task_name(settings)):
+            other_tasks.append(built[variant].task.name)
+    if other_tasks:  # title and text are about another task, unless flags give them too
+        title = f"{', '.join(dict.fromkeys(other_tasks))}, changed from {name}"
+        content = merge(content, {"title": changes.get("title", title), "about": changes.get("about", "")})
     return Recipe(
         name=name,
         title=str(content.get("title", name)),
@@ -120,6 +125,11 @@ def parse_recipe(
         seeds=seeds,
         variants=built,
     )
+
+
+def _task_name(settings: Mapping[str, Any]) -> object:
+    task = settings.get("task")
+    return task.get("name") if isinstance(task, Mapping) else task
 
 
 def seeds_of(name: str, content: Mapping[str, Any]) -> tuple[int, ...]:

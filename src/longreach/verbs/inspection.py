@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 
 from longreach.errors import BadInput, argument
-from longreach.evaluation.look_inside import Detail, Inside, Truth, detail, look_inside
+from longreach.evaluation.inside import Detail, Inside
+from longreach.evaluation.look_inside import Truth, detail, look_inside
 from longreach.runs import RunConfig
 from longreach.seeding import Draws, stream
 from longreach.tasks import Sample
