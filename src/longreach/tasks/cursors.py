@@ -87,6 +87,8 @@ class _Words:
     start: int | None = 1
     marks: list[tuple[int, int]] = field(default_factory=list)
     """Index and place of each mark."""
+    beginning: dict[str, list[int]] = field(default_factory=dict)
+    """Places that begin with a word, in order."""
 
     def inside(self, place: int | None) -> bool:
         return place is not None and 1 <= place <= len(self.places)
@@ -110,11 +112,12 @@ class Trace:
         for words in self.found.values():
             if words.spec.written:
                 words.places.append((self.end - 1,))
+                self._index(words)
         self.operations = 0
         self.reads: list[list[tuple[str, int, int]]] = []
         """For each written token, and the stop: cursor (or `last`), field and index of every read, in order."""
         self.moves: list[list[tuple[str, str]]] = [[]]
-        """Moves before the first read behind each written token; those of the sign come first."""
+        """Moves after the reads of each written token and before those of the next; those of the sign come first."""
         self.given: list[int] = []
         self.aligned: list[dict[str, int]] = []
         """IDs by level of the sign and of each written token."""
@@ -122,6 +125,7 @@ class Trace:
         self.strays: list[tuple[int, str]] = []
         """Number of a written token, and a cursor that it was read through at a place that no token before carries."""
         self._now: list[tuple[str, int, int]] = []
+        self._early: list[tuple[str, str]] = []
         self._fields: dict[str, int] = {}
         self._last_fields: dict[str, int] = {}
         self._pushed: dict[str, int] = {}
@@ -169,6 +173,12 @@ class Trace:
             mine.marks.append((index, mine.start))
         if spec.close:
             mine.places.append(closing)
+        self._index(mine)
+
+    def _index(self, words: _Words) -> None:
+        """Let `find` know the places of a region."""
+        for place, indices in enumerate(words.places, start=1):
+            words.beginning.setdefault(self.words[indices[0]], []).append(place)
 
     # what cursors and `write` report
 
@@ -179,8 +189,7 @@ class Trace:
 
     def moved(self, cursor: str, how: str) -> None:
         self.operate()
-        if not self._carried:
-            self.moves[-1].append((cursor, how))
+        (self._early if self._carried else self.moves[-1]).append((cursor, how))
 
     def read(self, cursor: "Cursor", place: int, field: int) -> str:
         self.operate()
@@ -216,22 +225,25 @@ class Trace:
         self._finish_step()
         self._pushed = {}
         if pushed_by is not None:
-            places = self.found[pushed_by.region].places
-            places.append((len(self.words),))
-            pushed_by.place = len(places)
-            self._pushed = {pushed_by.region: len(places)}
+            region = self.found[pushed_by.region]
+            region.places.append((len(self.words),))
+            region.beginning.setdefault(word, []).append(len(region.places))
+            pushed_by.place = len(region.places)
+            self._pushed = {pushed_by.region: len(region.places)}
         self.published.append(self._places() | {f"{name} field": at for name, at in self._last_fields.items()})
         self._last_fields = {}
         if given:
             self.given.append(len(self.words) - self.end)
         self.words.append(word)
         self.reads.append(self._now)
-        self.moves.append([])
-        self._now, self._carried = [], False
+        self.moves.append(self._early)
+        self._now, self._early, self._carried = [], [], False
 
     def finish(self) -> None:
-        """End the answer."""
+        """End the answer.  A stop before which nothing was read depends on the last word."""
         self._finish_step()
+        if not self._now:
+            self.read_last()
         self.reads.append(self._now)
 
     def _finish_step(self) -> None:
@@ -272,6 +284,15 @@ class Trace:
 
     # results
 
+    def columns(self) -> list[list[int]]:
+        """Return the indices of the prompt's words that stand in the same field of the same region, without signs."""
+        found = []
+        for words in self.found.values():
+            if not words.spec.written:
+                places = words.places[:-1] if words.spec.close else words.places
+                found += [list(column) for column in zip(*places, strict=True)]
+        return found
+
     def prompt_ids(self, form: Form) -> list[list[int]]:
         """Return the IDs of the prompt for each level."""
         names = [level.name for level in self.layout.coupling_levels]
@@ -306,10 +327,11 @@ class Trace:
     def steps(self) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Return, for each token that is predicted: the words it was read from, and what came of them.
 
-        Equal words must have equal outcomes: the written word, and the moves of the cursors behind it.
+        Equal words must have equal outcomes: the written word, and the moves of the cursors behind it.  The order of
+        the reads does not count, since attention does not see it.
         """
         for number, reads in enumerate(self.reads):
-            seen = tuple((cursor, at, self.words[index]) for cursor, at, index in reads)
+            seen = frozenset((cursor, at, self.words[index]) for cursor, at, index in reads)
             nowhere = tuple(level for level, place in self.aligned[number].items() if place == 0)
             stops = number == len(self.answer)
             word = self.stop if stops else self.answer[number]
@@ -352,15 +374,17 @@ class Cursor:
         self.place = None if self.place is None else self.place + by
         self._trace.moved(self.name, f"step {by}")
 
-    def find(self, *words: str) -> bool:
+    def find(self, word: str | None, *more: str) -> bool:
         """Move to the first place that begins with these words, which are read; nowhere and False if there is none."""
+        if word is None:
+            raise BadInput(f"{self._trace.name}: {self.name} finds no word before the first is written{_caller()}")
+        words = (word, *more)
         self._trace.moved(self.name, f"find {' '.join(words)}")
-        for place, indices in enumerate(self._words.places, start=1):
-            if all(self._trace.words[index] == word for index, word in zip(indices, words, strict=False)) and len(
-                words
-            ) <= len(indices):
+        for place in self._words.beginning.get(word, ()):
+            indices = self._words.places[place - 1][: len(words)]
+            if tuple(self._trace.words[index] for index in indices) == words:
                 self.place = place
-                self._trace.notice(self.name, indices[: len(words)])
+                self._trace.notice(self.name, indices)
                 return True
         self.place = None
         return False
@@ -394,12 +418,13 @@ class Given:
         self._trace, self._words, self._at = trace, words, 0
 
     def take(self) -> str | None:
-        """Write the next word into the answer, and return it; None behind the last: then the stop token is given."""
+        """Write the next word into the answer and read it; None behind the last: then the stop token is given."""
         if self._at == len(self._words):
             self._trace.take_stop()
             return None
         word, self._at = self._words[self._at], self._at + 1
         self._trace.write(word, given=True)
+        self._trace.read_last()
         return word
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from longreach.errors import BadInput
@@ -47,13 +48,16 @@ class PlainTask(Task):
     A subclass gives `row`.  The vocabulary is `alphabet`, or all words of a few hundred samples.
     """
 
-    alphabet: ClassVar[Sequence[str]] = ()
-    """All words of prompts and answers but the signs below.  Empty: they are collected from samples."""
     pad: ClassVar[str] = "_"
     stop: ClassVar[str] = "."
     """The word that ends every answer."""
     sign: ClassVar[str] = "="
     """The word between prompt and answer."""
+
+    @property
+    def alphabet(self) -> Sequence[str]:
+        """All words of prompts and answers but the signs.  Empty: they are collected from samples."""
+        return ()
 
     @property
     def draws_on_host(self) -> bool:
@@ -134,7 +138,7 @@ class PlainTask(Task):
         arrays = self.encode(draws.key.tolist(), length.tolist(), self.max_tokens(max_length))
         return self.from_arrays(arrays, length)
 
-    def encode(self, keys: Sequence[int], lengths: Sequence[int], width: int) -> dict[str, np.ndarray[Any, Any]]:
+    def encode(self, keys: Sequence[int], lengths: Sequence[int], width: int) -> dict[str, NDArray[Any]]:
         """Draw rows and return them as arrays.  Worker processes call it."""
         rows = [self.draw(key, length) for key, length in zip(keys, lengths, strict=True)]
         levels = len(self.coupling_levels)
@@ -163,7 +167,7 @@ class PlainTask(Task):
         arrays["key"] = np.array(keys, dtype=np.int64)
         return arrays
 
-    def from_arrays(self, arrays: Mapping[str, np.ndarray[Any, Any]], length: Int[Tensor, "b"]) -> Sample:
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]], length: Int[Tensor, "b"]) -> Sample:
         """Return the batch of encoded rows, on the device of their lengths."""
         made = {name: torch.from_numpy(array).to(length.device, non_blocking=True) for name, array in arrays.items()}
         index = torch.arange(made["tokens"].shape[1], device=length.device)
