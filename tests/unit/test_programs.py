@@ -5,7 +5,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, product
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from longreach import tasks
 from longreach.api import Program, Region, Sample, Span, Task
+from longreach.config.registry import entries
 from longreach.errors import BadInput
 from longreach.tasks import (
     Insertion,
@@ -187,7 +188,7 @@ def _rows(pair: Pair, length: int, seed: int) -> Iterator[tuple[Sample, list[str
 
 
 every_pair = pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: str(pair.task)[:60])
-few = settings(max_examples=15, deadline=None)
+few = settings(max_examples=12, deadline=None)
 
 
 @every_pair
@@ -284,9 +285,9 @@ def _prompt_automaton(table: list[str], inputs: list[str]) -> list[str]:
     return states
 
 
-def _tree_bfs(table: list[str], root: list[str]) -> list[str]:
+def _tree_bfs(table: list[str]) -> list[str]:
     children = {table[at]: [name for name in table[at + 1 : at + 3] if name != "-"] for at in range(0, len(table), 3)}
-    answer, queue = [*root], deque(root)
+    answer, queue = table[:1], deque(table[:1])
     while queue:
         node = queue.popleft()
         queue.extend(children[node])
@@ -352,7 +353,7 @@ every_program = pytest.mark.parametrize("program", SOLVERS, ids=lambda program: 
 
 
 def test_every_shipped_program_is_tested():
-    shipped = {cls for cls in vars(programs).values() if isinstance(cls, type) and issubclass(cls, Program)} - {Program}
+    shipped = {cls for cls in entries("task").values() if cls.__module__ == programs.__name__}
     assert {type(program) for program in SOLVERS} == shipped
     assert len(shipped) >= 9
 
@@ -367,8 +368,25 @@ def test_a_program_answers_as_an_independent_solver(program, length, seed):
     assert trace.answer == SOLVERS[program](**words)
     assert program.read_prompt(trace.words[: trace.end]) == words
     assert program.prompt_length([program._numbers[word] for word in trace.words[: trace.end]]) == length
-    assert len(trace.words) + 1 <= program.max_tokens(length)
-    assert len(trace.answer) + 1 <= program.max_answer(length)
+
+
+@every_program
+@pytest.mark.parametrize("length", [1, 2, 5, 12])
+def test_no_sample_is_longer_than_promised(program, length):
+    for seed in range(30):
+        trace = program.trace(program.prompt(random.Random(seed), length))
+        assert len(trace.words) + 1 <= program.max_tokens(length)
+        assert len(trace.answer) + 1 <= program.max_answer(length)
+
+
+def test_no_search_is_longer_than_promised():
+    program = StringSearch()
+    for length in range(1, 8):
+        for text in product("ab", repeat=length):
+            for size in range(1, min(3, length) + 1):
+                trace = program.trace({"pattern": ["^", *text[:size]], "text": text})
+                assert len(trace.answer) + 1 <= program.max_answer(length)
+                assert len(trace.words) + 1 <= program.max_tokens(length)
 
 
 def _traces(program: Program, count: int = 300) -> Iterator[Trace]:
@@ -469,13 +487,15 @@ def test_ids_of_prompt_alone_and_of_whole_samples_agree(program):
 
 @every_program
 def test_sparsity_does_not_grow(program):
-    assert {program.sparsity(length) for length in (6, 12, 40, 150)} == {SPARSITY[program.name]}
+    assert {program.sparsity(length) for length in (6, 12, 40)} == {SPARSITY[program.name]}
 
 
 @every_program
 def test_samples_grow_linearly(program):
-    """The longest samples at 1,000 items: a bounded number of tokens for each of them."""
-    assert program.max_tokens(1000) <= 20 * 1000
+    rows = [program.row(random.Random(0), length) for length in (300, 600)]
+    short, long = (len(row.prompt) + len(row.answer) for row in rows)
+    assert long < 20 * 600
+    assert long < 2.2 * short
 
 
 @every_program
@@ -508,20 +528,20 @@ def test_programs_are_short(path):
 
 
 def test_merges_interleave_and_searches_find_matches_at_every_length():
-    for length in (8, 200):
-        switches, matches, far = 0, 0, 0
-        for seed in range(100):
+    for length in (8, 100):
+        switches, early, late = 0, 0, 0
+        for seed in range(60):
             rng = random.Random(seed)
             trace = Merge().trace(Merge().prompt(rng, length))
             sides = [dict(step) for step in trace.aligned]
             moved = ["left" if b["left"] > a["left"] else "right" for a, b in pairwise(sides)]
             switches += len([0 for a, b in pairwise(moved) if a != b])
             answer = StringSearch().trace(StringSearch().prompt(rng, length)).answer
-            matches += "#" in answer
-            far += answer.index("#") > len(answer) // 3
-        assert switches > 200  # two or more in a prompt
-        assert matches == 100
-        assert far > 10
+            half = len(answer) // 2
+            early += "#" in answer[:half]
+            late += "#" in answer[half:]
+        assert switches > 120  # two or more in a prompt
+        assert min(early, late) > 30
 
 
 def test_a_redrawn_prompt_keeps_the_law_of_tables():
@@ -543,8 +563,8 @@ def test_a_redrawn_prompt_keeps_the_law_of_tables():
     ("settings", "complaint"),
     [
         (lambda: Polynomial(modulus=9), "modulus must be a prime in 3..97, got 9"),
-        (lambda: PromptAutomaton(states=1), "states must be in 2..26, got 1"),
-        (lambda: Translate(symbols=30), "symbols must be in 2..26, got 30"),
+        (lambda: PromptAutomaton(states=1), "states must be at least 2, got 1"),
+        (lambda: Translate(symbols=30), "symbols must be at most 26, got 30"),
     ],
 )
 def test_impossible_settings_are_refused(settings, complaint):

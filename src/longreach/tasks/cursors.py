@@ -114,6 +114,7 @@ class Trace:
                 words.places.append((self.end - 1,))
                 self._index(words)
         self.operations = 0
+        self._most_operations = min(_MOST_OPERATIONS, 10_000 + 100 * self.end**2)
         self.reads: list[list[tuple[str, int, int]]] = []
         """For each written token, and the stop: cursor (or `last`), field and index of every read, in order."""
         self.moves: list[list[tuple[str, str]]] = [[]]
@@ -184,8 +185,8 @@ class Trace:
 
     def operate(self) -> None:
         self.operations += 1
-        if self.operations > _MOST_OPERATIONS:
-            raise BadInput(f"{self.name}: the program does not end: {_MOST_OPERATIONS:,} operations were made")
+        if self.operations > self._most_operations:
+            raise BadInput(f"{self.name}: the program does not end: {self._most_operations:,} operations were made")
 
     def moved(self, cursor: str, how: str) -> None:
         self.operate()

@@ -210,10 +210,13 @@ class PlainTask(Task):
 
     def sparsity(self, length: int) -> int:
         """Return the most tokens that an answer token of a few samples depends on."""
-        counts = [len(set(reads)) for row in self._looks(length) for reads in row.reads or ()]
-        if not counts:
-            raise self._missing("how many tokens an answer depends on")
-        return max(counts)
+        known: dict[int, int] = self._cache("sparsity")
+        if length not in known:
+            counts = [len(set(reads)) for row in self._looks(length) for reads in row.reads or ()]
+            if not counts:
+                raise self._missing("how many tokens an answer depends on")
+            known[length] = max(counts)
+        return known[length]
 
     def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
         if not self.coupling_levels:

@@ -47,7 +47,7 @@ class Program(PlainTask):
         raise self._missing("how to draw a prompt")
 
     def longest(self, length: int) -> Regions | None:
-        """Return the prompt whose sample has the most tokens.  None: a bound is taken from a few samples."""
+        """Return a prompt whose sample has as many tokens as any of this length.  None: a few samples give a bound."""
         return None
 
     run: ClassVar[Callable[..., None]]

@@ -2,8 +2,11 @@
 
 import random
 from dataclasses import dataclass
+from functools import cached_property
 from string import ascii_lowercase, ascii_uppercase
+from typing import Annotated
 
+from longreach.config import Bounds
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.tasks.cursors import Cursor, Region, Write
@@ -13,6 +16,37 @@ from longreach.tasks.program import Program, Regions
 DIGITS = tuple("0123456789")
 PRIMED = tuple(f"{digit}'" for digit in DIGITS)
 _BACK = ("!", "#", "<")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Named(Program):
+    """Base of programs whose items have distinct names."""
+
+    num_names: Annotated[int, Bounds(1, 1_000_000)] = 1000
+    """How many different names there are."""
+
+    @cached_property
+    def alphabet(self) -> tuple[str, ...]:
+        return ("-", *(letters(number) for number in range(self.num_names)))
+
+    def check_length(self, length: int) -> None:
+        if not 1 <= length <= self.num_names:
+            raise BadInput(f"{self.name}: length must be in 1..{self.num_names} (num_names), got {length}")
+
+    def names(self, rng: random.Random, count: int) -> list[str]:
+        """Draw distinct names."""
+        return rng.sample(self.alphabet[1:], count)
+
+
+def _tree(rng: random.Random, names: list[str]) -> list[list[str]]:
+    """Draw a tree whose nodes have up to two children: a name and its children's for each, the root first."""
+    nodes = [[name, "-", "-"] for name in names]
+    free = [(nodes[0], 1), (nodes[0], 2)]
+    for node in nodes[1:]:
+        parent, side = free.pop(rng.randrange(len(free)))
+        parent[side] = node[0]
+        free += [(node, 1), (node, 2)]
+    return nodes
 
 
 @register("task", "merge")
@@ -84,7 +118,7 @@ class Polynomial(Program):
         if self.modulus not in range(3, 98) or any(self.modulus % factor == 0 for factor in range(2, self.modulus)):
             raise ValueError(f"polynomial.modulus must be a prime in 3..97, got {self.modulus}")
 
-    @property
+    @cached_property
     def alphabet(self) -> tuple[str, ...]:
         return tuple(str(number) for number in range(self.modulus))
 
@@ -121,18 +155,14 @@ class RunLengthEncode(Program):
 
     def run(self, now: Cursor, before: Cursor, write: Write) -> None:
         while not now.at_end:
-            last = write.last()
-            if last and last.isalpha():
-                write("1")
+            last = write.last() or ""
+            goes_on = last.isdigit() and last != "9" and now.read() == before.read()
+            word = "1" if last.isalpha() else str(int(last) + 1) if goes_on else now.read()
+            write(word)
+            if word.isdigit():
                 now.step()
-            elif last and last != "9" and now.read() == before.read():
-                write(str(int(last) + 1))
-                now.step()
+            if last.isdigit():
                 before.step()
-            else:
-                write(now.read())
-                if last:
-                    before.step()
 
 
 @register("task", "run_length_decode")
@@ -184,7 +214,7 @@ class StringSearch(Program):
     counted = ("text",)
 
     def longest(self, length: int) -> Regions:
-        return {"pattern": "^" + "a" * min(3, length), "text": "a" * length}
+        return {"pattern": "^aaa", "text": "a" * (length + 2)}
 
     def prompt(self, rng: random.Random, length: int) -> Regions:
         text, start = rng.choices("abcd", k=length), rng.randrange(length)
@@ -215,17 +245,13 @@ class PromptAutomaton(Program):
     cursor `inputs` steps on; the cursor `table` finds the state just written.  Records have a level for their fields.
     """
 
-    states: int = 5
-    """How many states there are, at most 26."""
+    states: Annotated[int, Bounds(2, 26)] = 5
+    """How many states there are."""
 
     regions = {"table": Region(record=3)}
     counted = ("inputs",)
 
-    def __post_init__(self) -> None:
-        if not 2 <= self.states <= 26:
-            raise ValueError(f"prompt_automaton.states must be in 2..26, got {self.states}")
-
-    @property
+    @cached_property
     def alphabet(self) -> tuple[str, ...]:
         return (*ascii_lowercase[: self.states], "0", "1")
 
@@ -246,48 +272,27 @@ class PromptAutomaton(Program):
 
 @register("task", "tree_bfs")
 @dataclass(frozen=True, kw_only=True)
-class TreeBfs(Program):
-    """Walk a tree in breadth-first order.  c - -  a b c  b - - ; a =  ->  a a b c a b b c c .
+class TreeBfs(_Named):
+    """Walk a tree in breadth-first order.  a b c  c - -  b - - ; =  ->  a a b c a b b c c .
 
-    `length` counts the nodes.  A record `a b c` names a node and its children, `-` where there is none; records stand
-    in random order, and the root behind them.  A tree grows node by node, each in a uniformly drawn free place.  The
-    answer starts with the root.  Then for each node of the queue: the node, its children, which join the queue, and the
+    `length` counts the nodes.  A record `a b c` names a node and its children, `-` where there is none.  The root comes
+    first, the others in random order.  A tree grows node by node, each in a uniformly drawn free place.  The answer
+    starts with the root.  Then for each node of the queue: the node, its children, which join the queue, and the
     node again: 4-sparse.  The cursor `table` finds the node just written.  The cursor `queue` reads the nodes that were
     pushed, and finds the place behind the node just written again.  The cursor `count`, over the records too, steps on
     with each node and says when all are done.  Records have a level for their fields.
     """
 
-    num_names: int = 1000
-    """How many different names there are."""
-
-    regions = {
-        "table": Region(record=3),
-        "root": Region(size=1, close="", placed=False),
-        "queue": Region(written=True),
-    }
+    regions = {"table": Region(record=3), "queue": Region(written=True)}
     cursors = {"count": "table"}
     counted = ("table",)
 
-    @property
-    def alphabet(self) -> tuple[str, ...]:
-        return ("-", *(letters(number) for number in range(self.num_names)))
-
-    def check_length(self, length: int) -> None:
-        if not 1 <= length <= self.num_names:
-            raise BadInput(f"tree_bfs: length must be in 1..{self.num_names} (num_names), got {length}")
-
     def prompt(self, rng: random.Random, length: int) -> Regions:
-        nodes = [[name, "-", "-"] for name in rng.sample(self.alphabet[1:], length)]
-        free = [(nodes[0], 1), (nodes[0], 2)]
-        for node in nodes[1:]:
-            parent, side = free.pop(rng.randrange(len(free)))
-            parent[side] = node[0]
-            free += [(node, 1), (node, 2)]
-        table = [name for node in rng.sample(nodes, length) for name in node]
-        return {"table": table, "root": nodes[0][:1]}
+        root, *others = _tree(rng, self.names(rng, length))
+        return {"table": [*root, *(name for node in rng.sample(others, length - 1) for name in node)]}
 
-    def run(self, table: Cursor, root: Cursor, queue: Cursor, count: Cursor, write: Write) -> None:
-        queue.push(root.read())
+    def run(self, table: Cursor, queue: Cursor, count: Cursor, write: Write) -> None:
+        queue.push(count.read())
         while not count.at_end:
             write(queue.read())
             table.find(write.last())
@@ -374,17 +379,13 @@ class Translate(Program):
     the letter just written.  Records have a level for their fields.
     """
 
-    symbols: int = 10
-    """How many letters there are, at most 26."""
+    symbols: Annotated[int, Bounds(2, 26)] = 10
+    """How many letters there are."""
 
     regions = {"table": Region(record=2)}
     counted = ("text",)
 
-    def __post_init__(self) -> None:
-        if not 2 <= self.symbols <= 26:
-            raise ValueError(f"translate.symbols must be in 2..26, got {self.symbols}")
-
-    @property
+    @cached_property
     def alphabet(self) -> tuple[str, ...]:
         return (*ascii_lowercase[: self.symbols], *ascii_uppercase[: self.symbols])
 
