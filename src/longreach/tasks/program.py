@@ -40,6 +40,9 @@ class Program(PlainTask):
     counted: ClassVar[Sequence[str]] = ()
     """Regions whose places `length` counts.  Empty: the length of a typed prompt is found by drawing others."""
 
+    most_reads: ClassVar[int] = 0
+    """The most tokens that an answer token depends on, if it is known.  0: it is counted in a few samples."""
+
     coupling_by_rule = False
 
     def prompt(self, rng: random.Random, length: int) -> Regions:
@@ -89,6 +92,9 @@ class Program(PlainTask):
 
     def row(self, rng: random.Random, length: int) -> Row:
         return self.trace(self.prompt(rng, length)).row()
+
+    def sparsity(self, length: int) -> int:
+        return self.most_reads or super().sparsity(length)
 
     def _most(self, length: int) -> tuple[int, int]:
         longest = self.longest(length)

@@ -61,6 +61,7 @@ class Merge(Program):
 
     alphabet = tuple(ascii_lowercase)
     counted = ("left", "right")
+    most_reads = 2
 
     def prompt(self, rng: random.Random, length: int) -> Regions:
         drawn = rng.choices(rng.sample(self.alphabet, rng.randint(1, 26)), k=length)
@@ -86,6 +87,7 @@ class Insertion(Program):
 
     alphabet = tuple(ascii_lowercase)
     counted = ("items",)
+    most_reads = 2
 
     def prompt(self, rng: random.Random, length: int) -> Regions:
         drawn = rng.choices(rng.sample(self.alphabet, rng.randint(1, 26)), k=length + 1)
@@ -113,6 +115,7 @@ class Polynomial(Program):
 
     regions = {"x": Region(size=1, close=""), "coefficients": Region(opening=":")}
     counted = ("coefficients",)
+    most_reads = 3
 
     def __post_init__(self) -> None:
         if self.modulus not in range(3, 98) or any(self.modulus % factor == 0 for factor in range(2, self.modulus)):
@@ -145,6 +148,7 @@ class RunLengthEncode(Program):
     alphabet = (*"abcdefgh", *DIGITS[1:])
     cursors = {"now": "symbols", "before": "symbols"}
     counted = ("symbols",)
+    most_reads = 3
 
     def longest(self, length: int) -> Regions:
         return {"symbols": ("ab" * length)[:length]}
@@ -178,6 +182,7 @@ class RunLengthDecode(Program):
     alphabet = (*"abcdefgh", *DIGITS[1:])
     regions = {"ruler": Region(close=""), "runs": Region(record=2, opening=":")}
     counted = ("runs",)
+    most_reads = 3
 
     def longest(self, length: int) -> Regions:
         return {"ruler": DIGITS[1:], "runs": ["a", "9"] * length}
@@ -212,6 +217,7 @@ class StringSearch(Program):
 
     alphabet = (*"abcd", "^", ">", "<", "!", "#")
     counted = ("text",)
+    most_reads = 3
 
     def longest(self, length: int) -> Regions:
         return {"pattern": "^aaa", "text": "a" * (length + 2)}
@@ -222,10 +228,8 @@ class StringSearch(Program):
 
     def run(self, pattern: Cursor, text: Cursor, write: Write) -> None:
         while (last := write.last()) in _BACK or pattern.at_end or not text.at_end:
-            if pattern.read() == "^":
-                word = ">" if last else "^"
-            elif last in _BACK:
-                word = "<"
+            if pattern.read() == "^" or last in _BACK:
+                word = "<" if pattern.read() != "^" else ">" if last else "^"
             else:
                 word = "#" if pattern.at_end else text.read() if text.read() == pattern.read() else "!"
             write(word)
@@ -250,6 +254,7 @@ class PromptAutomaton(Program):
 
     regions = {"table": Region(record=3)}
     counted = ("inputs",)
+    most_reads = 4
 
     @cached_property
     def alphabet(self) -> tuple[str, ...]:
@@ -286,6 +291,7 @@ class TreeBfs(_Named):
     regions = {"table": Region(record=3), "queue": Region(written=True)}
     cursors = {"count": "table"}
     counted = ("table",)
+    most_reads = 4
 
     def prompt(self, rng: random.Random, length: int) -> Regions:
         root, *others = _tree(rng, self.names(rng, length))
@@ -318,6 +324,7 @@ class LongDivision(Program):
     alphabet = (*DIGITS, *PRIMED)
     regions = {"dividend": Region(close="/"), "divisor": Region(size=1, close="")}
     counted = ("dividend",)
+    most_reads = 3
 
     def prompt(self, rng: random.Random, length: int) -> Regions:
         return {"dividend": rng.choices(DIGITS, k=length), "divisor": [rng.choice(DIGITS[2:])]}
@@ -349,6 +356,7 @@ class StackMachine(Program):
     alphabet = (*DIGITS, "+", "-", "*", "~")
     regions = {"numbers": Region(backward=True, close=""), "operators": Region(opening=":")}
     counted = ("numbers",)
+    most_reads = 3
 
     def prompt(self, rng: random.Random, length: int) -> Regions:
         operators = rng.choices("+-*", k=length - 1) + ["~"] * (length // 2)
@@ -384,6 +392,7 @@ class Translate(Program):
 
     regions = {"table": Region(record=2)}
     counted = ("text",)
+    most_reads = 3
 
     @cached_property
     def alphabet(self) -> tuple[str, ...]:
