@@ -286,6 +286,8 @@ class TreeBfs(_Named):
     node again: 4-sparse.  The cursor `table` finds the node just written.  The cursor `queue` reads the nodes that were
     pushed, and finds the place behind the node just written again.  The cursor `count`, over the records too, steps on
     with each node and says when all are done.  Records have a level for their fields.
+
+    The place of a pushed node is one behind that of the node pushed last, which a pointer must point at.
     """
 
     regions = {"table": Region(record=3), "queue": Region(written=True)}
