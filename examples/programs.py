@@ -70,7 +70,7 @@ class Addition(Program):
 
 @dataclass(frozen=True, kw_only=True)
 class VariableAssignment(Program):
-    """c d  a b  b c  x b ? a =  ->  a b c d ."""
+    """c d  a b  b c  x b ? a =  ->  a b c d .   A statement `d .` may end the chain, too."""
 
     alphabet = tuple("abcdefghijklmnopqrstuvwxyz")
     regions = {
@@ -87,8 +87,8 @@ class VariableAssignment(Program):
 
     def run(self, statements, query, write):
         write(query.read())
-        while statements.find(write.last()):
-            write(statements.read(2))
+        while statements.find(write.last()) and (name := statements.read(2)) != self.stop:
+            write(name)
 
 
 @dataclass(frozen=True, kw_only=True)

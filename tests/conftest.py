@@ -1,7 +1,10 @@
 """Shapes are checked at run time here, and only here: annotations such as Float[Tensor, "b t w"] execute."""
 
 import os
+import sys
 import tempfile
+from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder
 
 # runs with classes of their own are signed with a key, which must not be the one of whoever runs the tests
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()
@@ -12,6 +15,17 @@ from jaxtyping import install_import_hook
 
 # before anything of the package is imported
 install_import_hook("longreach", "beartype.beartype")
+
+
+class _Unchecked(MetaPathFinder):
+    """Imports as they are the modules that take millions of calls and no tensor, which checks would slow down."""
+
+    def find_spec(self, name, path, target=None):
+        unchecked = name in ("longreach.tasks.cursors", "longreach.tasks.programs")
+        return PathFinder.find_spec(name, path, target) if unchecked else None
+
+
+sys.meta_path.insert(0, _Unchecked())
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

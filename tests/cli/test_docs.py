@@ -61,6 +61,15 @@ def test_the_example_of_the_python_page_works(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "runs" / "copy" / "report" / "report.html").is_file()
 
 
+def test_the_example_of_the_page_on_programs_works(capsys):
+    (code,) = _blocks(ROOT / "docs" / "programs.md", "python")
+    exec(compile(code, "programs.md", "exec"), {"__name__": "programs"})
+    sample, ids = capsys.readouterr().out.splitlines()
+    left, right, _ = (sorted(words.split()) for words in sample.split("  ->  ")[0].split(";"))
+    assert sample.endswith(f"->  {' '.join(sorted(left + right))} .")
+    assert ids.startswith("[1, 2, 3, 4, 0, 0, 0, 0, 1, ")
+
+
 @pytest.mark.parametrize(("file", "name"), [("my_task.py", "CopyDigits"), ("my_ids.py", "RandomStride")])
 def test_the_classes_of_the_readme_are_those_of_the_examples_and_fit_in_20_lines(file, name):
     (shown,) = (block for block in _blocks(ROOT / "README.md", "python") if f"class {name}" in block)

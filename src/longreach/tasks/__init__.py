@@ -8,7 +8,6 @@ from longreach.tasks.binary import BinaryAddition, BinaryMultiplication
 from longreach.tasks.compute_sqrt import ComputeSqrt
 from longreach.tasks.copying import Copy, Duplicate, RepeatCopy, UniqueCopy
 from longreach.tasks.counting import Count, Counting
-from longreach.tasks.cursors import Region
 from longreach.tasks.cycle_navigation import CycleNavigation
 from longreach.tasks.dyck import Dyck
 from longreach.tasks.even_pairs import EvenPairs
@@ -41,7 +40,21 @@ from longreach.tasks.planted_laws import Label, PositionLaw, TokenLaw
 from longreach.tasks.pointer_chasing import PointerChasing
 from longreach.tasks.pointer_value_retrieval import PointerValueRetrieval
 from longreach.tasks.program import Program
+from longreach.tasks.programs import (
+    Insertion,
+    LongDivision,
+    Merge,
+    Polynomial,
+    PromptAutomaton,
+    RunLengthDecode,
+    RunLengthEncode,
+    StackMachine,
+    StringSearch,
+    Translate,
+    TreeBfs,
+)
 from longreach.tasks.recall import AssociativeRecall, Mqmtar
+from longreach.tasks.regions import Region
 from longreach.tasks.reverse import Reverse
 from longreach.tasks.scan import Scan
 from longreach.tasks.solve_equation import SolveEquation
@@ -80,13 +93,16 @@ __all__ = [
     "HopInduction",
     "IndexHints",
     "Induction",
+    "Insertion",
     "Jsonl",
     "Label",
     "Lego",
     "Level",
     "LocalCount",
+    "LongDivision",
     "Majority",
     "Maze",
+    "Merge",
     "Minesweeper",
     "MissingDuplicate",
     "Mixture",
@@ -105,23 +121,31 @@ __all__ = [
     "Planted",
     "PointerChasing",
     "PointerValueRetrieval",
+    "Polynomial",
     "PositionLaw",
     "Program",
+    "PromptAutomaton",
     "Region",
     "RepeatCopy",
     "Reverse",
     "Row",
+    "RunLengthDecode",
+    "RunLengthEncode",
     "Sample",
     "Scan",
     "SolveEquation",
     "Sort",
     "SparseParity",
+    "StackMachine",
     "StackManipulation",
+    "StringSearch",
     "Subtraction",
     "Tape",
     "Task",
     "Text",
     "TokenLaw",
+    "Translate",
+    "TreeBfs",
     "Turing",
     "UniqueCopy",
     "VariableAssignment",

@@ -3,84 +3,14 @@
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 from longreach.errors import BadInput
-from longreach.tasks.base import Form, Level
+from longreach.tasks.base import Form
 from longreach.tasks.plain import Row
+from longreach.tasks.regions import Layout, Region
 
 _MOST_OPERATIONS = 20_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Region:
-    """How the words of one region stand in the prompt, and which IDs they have.
-
-    Places count from 1.  With `record: 2` two words share a place, and a second level numbers them within it.
-    """
-
-    close: str = ";"
-    """The word behind the last place; it has a place of its own.  Empty: there is none, and `at_end` cannot be read."""
-    opening: str = ""
-    """A word in front of the region, with the reserved ID."""
-    backward: bool = False
-    """Whether places count from the last word to the first.  The closing word then stands in front."""
-    record: int = 1
-    """How many words share a place."""
-    mark: str = ""
-    """A word of the region that stands before a place and shares its ID: cursors start there."""
-    size: int = 0
-    """The number of words, where it never varies; 0 if it does.  A region needs it, `close`, or an `opening` behind it,
-    so that prompts can be read back."""
-    start: Literal["first", "nowhere"] = "first"
-    """Where cursors start if there is no mark: at place 1, or nowhere until `find`."""
-    placed: bool = True
-    """Whether its words have IDs.  False: the reserved one, so that cursors are found by content alone."""
-    written: bool = False
-    """Whether the region is a part of the answer, to which `push` adds.  Place 1 is the sign in front of the answer."""
-    given: bool = False
-    """Whether its words are no part of the prompt: `take` writes the next one into the answer, where it is given."""
-
-    def __post_init__(self) -> None:
-        if self.record < 1:
-            raise ValueError(f"region.record must be at least 1, got {self.record}")
-        if self.record > 1 and (self.written or self.given or self.mark):
-            raise ValueError("region.record is for words of the prompt without a mark")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The regions of a program, and the levels of its cursors."""
-
-    specs: Mapping[str, Region]
-    of_cursor: Mapping[str, str]
-    level_of: Mapping[str, str]
-
-    @cached_property
-    def placing(self) -> dict[str, list[str]]:
-        """Return the cursors of each level, where their regions have IDs."""
-        found: dict[str, list[str]] = {}
-        for cursor, region in self.of_cursor.items():
-            if self.specs[region].placed and not self.specs[region].given:
-                found.setdefault(self.level_of[cursor], []).append(cursor)
-        return found
-
-    @cached_property
-    def fielded(self) -> list[str]:
-        """Return the regions whose places hold several words."""
-        used = {self.of_cursor[cursor] for cursors in self.placing.values() for cursor in cursors}
-        return [name for name, spec in self.specs.items() if spec.record > 1 and name in used]
-
-    @cached_property
-    def coupling_levels(self) -> tuple[Level, ...]:
-        fields = [Level(f"{name} field", size=self.specs[name].record) for name in self.fielded]
-        regions = {level: {self.of_cursor[one] for one in cursors} for level, cursors in self.placing.items()}
-        growing = []
-        for level, own in regions.items():
-            shared = sum(own == other for other in regions.values()) > 1
-            growing.append(Level(level, space="+".join(sorted(own)) if shared else ""))
-        return (*growing, *fields)
 
 
 @dataclass
@@ -92,6 +22,8 @@ class _Words:
     start: int | None = 1
     marks: list[tuple[int, int]] = field(default_factory=list)
     """Index and place of each mark."""
+    beginning: dict[str, list[int]] = field(default_factory=dict)
+    """Places that begin with a word, in order."""
 
     def inside(self, place: int | None) -> bool:
         return place is not None and 1 <= place <= len(self.places)
@@ -115,11 +47,13 @@ class Trace:
         for words in self.found.values():
             if words.spec.written:
                 words.places.append((self.end - 1,))
+                self._index(words)
         self.operations = 0
+        self._most_operations = min(_MOST_OPERATIONS, 10_000 + 100 * self.end**2)
         self.reads: list[list[tuple[str, int, int]]] = []
         """For each written token, and the stop: cursor (or `last`), field and index of every read, in order."""
         self.moves: list[list[tuple[str, str]]] = [[]]
-        """Moves before the first read behind each written token; those of the sign come first."""
+        """Moves after the reads of each written token and before those of the next; those of the sign come first."""
         self.given: list[int] = []
         self.aligned: list[dict[str, int]] = []
         """IDs by level of the sign and of each written token."""
@@ -127,6 +61,7 @@ class Trace:
         self.strays: list[tuple[int, str]] = []
         """Number of a written token, and a cursor that it was read through at a place that no token before carries."""
         self._now: list[tuple[str, int, int]] = []
+        self._early: list[tuple[str, str]] = []
         self._fields: dict[str, int] = {}
         self._last_fields: dict[str, int] = {}
         self._pushed: dict[str, int] = {}
@@ -174,18 +109,23 @@ class Trace:
             mine.marks.append((index, mine.start))
         if spec.close:
             mine.places.append(closing)
+        self._index(mine)
+
+    def _index(self, words: _Words) -> None:
+        """Let `find` know the places of a region."""
+        for place, indices in enumerate(words.places, start=1):
+            words.beginning.setdefault(self.words[indices[0]], []).append(place)
 
     # what cursors and `write` report
 
     def operate(self) -> None:
         self.operations += 1
-        if self.operations > _MOST_OPERATIONS:
-            raise BadInput(f"{self.name}: the program does not end: {_MOST_OPERATIONS:,} operations were made")
+        if self.operations > self._most_operations:
+            raise BadInput(f"{self.name}: the program does not end: {self._most_operations:,} operations were made")
 
     def moved(self, cursor: str, how: str) -> None:
         self.operate()
-        if not self._carried:
-            self.moves[-1].append((cursor, how))
+        (self._early if self._carried else self.moves[-1]).append((cursor, how))
 
     def read(self, cursor: "Cursor", place: int, field: int) -> str:
         self.operate()
@@ -221,22 +161,25 @@ class Trace:
         self._finish_step()
         self._pushed = {}
         if pushed_by is not None:
-            places = self.found[pushed_by.region].places
-            places.append((len(self.words),))
-            pushed_by.place = len(places)
-            self._pushed = {pushed_by.region: len(places)}
+            region = self.found[pushed_by.region]
+            region.places.append((len(self.words),))
+            region.beginning.setdefault(word, []).append(len(region.places))
+            pushed_by.place = len(region.places)
+            self._pushed = {pushed_by.region: len(region.places)}
         self.published.append(self._places() | {f"{name} field": at for name, at in self._last_fields.items()})
         self._last_fields = {}
         if given:
             self.given.append(len(self.words) - self.end)
         self.words.append(word)
         self.reads.append(self._now)
-        self.moves.append([])
-        self._now, self._carried = [], False
+        self.moves.append(self._early)
+        self._now, self._early, self._carried = [], [], False
 
     def finish(self) -> None:
-        """End the answer."""
+        """End the answer.  A stop before which nothing was read depends on the last word."""
         self._finish_step()
+        if not self._now:
+            self.read_last()
         self.reads.append(self._now)
 
     def _finish_step(self) -> None:
@@ -277,6 +220,15 @@ class Trace:
 
     # results
 
+    def columns(self) -> list[list[int]]:
+        """Return the indices of the prompt's words that stand in the same field of the same region, without signs."""
+        found = []
+        for words in self.found.values():
+            if not words.spec.written:
+                places = words.places[:-1] if words.spec.close else words.places
+                found += [list(column) for column in zip(*places, strict=True)]
+        return found
+
     def prompt_ids(self, form: Form) -> list[list[int]]:
         """Return the IDs of the prompt for each level."""
         names = [level.name for level in self.layout.coupling_levels]
@@ -311,10 +263,11 @@ class Trace:
     def steps(self) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Return, for each token that is predicted: the words it was read from, and what came of them.
 
-        Equal words must have equal outcomes: the written word, and the moves of the cursors behind it.
+        Equal words must have equal outcomes: the written word, and the moves of the cursors behind it.  The order of
+        the reads does not count, since attention does not see it.
         """
         for number, reads in enumerate(self.reads):
-            seen = tuple((cursor, at, self.words[index]) for cursor, at, index in dict.fromkeys(reads))
+            seen = tuple(sorted({(cursor, at, self.words[index]) for cursor, at, index in reads}))
             nowhere = tuple(level for level, place in self.aligned[number].items() if place == 0)
             stops = number == len(self.answer)
             word = self.stop if stops else self.answer[number]
@@ -357,15 +310,17 @@ class Cursor:
         self.place = None if self.place is None else self.place + by
         self._trace.moved(self.name, f"step {by}")
 
-    def find(self, *words: str) -> bool:
+    def find(self, word: str | None, *more: str) -> bool:
         """Move to the first place that begins with these words, which are read; nowhere and False if there is none."""
+        if word is None:
+            raise BadInput(f"{self._trace.name}: {self.name} finds no word before the first is written{_caller()}")
+        words = (word, *more)
         self._trace.moved(self.name, f"find {' '.join(words)}")
-        for place, indices in enumerate(self._words.places, start=1):
-            if all(self._trace.words[index] == word for index, word in zip(indices, words, strict=False)) and len(
-                words
-            ) <= len(indices):
+        for place in self._words.beginning.get(word, ()):
+            indices = self._words.places[place - 1][: len(words)]
+            if tuple(self._trace.words[index] for index in indices) == words:
                 self.place = place
-                self._trace.notice(self.name, indices[: len(words)])
+                self._trace.notice(self.name, indices)
                 return True
         self.place = None
         return False
@@ -399,12 +354,13 @@ class Given:
         self._trace, self._words, self._at = trace, words, 0
 
     def take(self) -> str | None:
-        """Write the next word into the answer, and return it; None behind the last: then the stop token is given."""
+        """Write the next word into the answer and read it; None behind the last: then the stop token is given."""
         if self._at == len(self._words):
             self._trace.take_stop()
             return None
         word, self._at = self._words[self._at], self._at + 1
         self._trace.write(word, given=True)
+        self._trace.read_last()
         return word
 
 

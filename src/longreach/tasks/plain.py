@@ -48,13 +48,16 @@ class PlainTask(Task):
     A subclass gives `row`.  The vocabulary is `alphabet`, or all words of a few hundred samples.
     """
 
-    alphabet: ClassVar[Sequence[str]] = ()
-    """All words of prompts and answers but the signs below.  Empty: they are collected from samples."""
     pad: ClassVar[str] = "_"
     stop: ClassVar[str] = "."
     """The word that ends every answer."""
     sign: ClassVar[str] = "="
     """The word between prompt and answer."""
+
+    @property
+    def alphabet(self) -> Sequence[str]:
+        """All words of prompts and answers but the signs.  Empty: they are collected from samples."""
+        return ()
 
     @property
     def draws_on_host(self) -> bool:
@@ -207,10 +210,13 @@ class PlainTask(Task):
 
     def sparsity(self, length: int) -> int:
         """Return the most tokens that an answer token of a few samples depends on."""
-        counts = [len(set(reads)) for row in self._looks(length) for reads in row.reads or ()]
-        if not counts:
-            raise self._missing("how many tokens an answer depends on")
-        return max(counts)
+        known: dict[int, int] = self._cache("sparsity")
+        if length not in known:
+            counts = [len(set(reads)) for row in self._looks(length) for reads in row.reads or ()]
+            if not counts:
+                raise self._missing("how many tokens an answer depends on")
+            known[length] = max(counts)
+        return known[length]
 
     def coupling(self, sample: Sample, form: Form) -> Int[Tensor, "b g t"]:
         if not self.coupling_levels:

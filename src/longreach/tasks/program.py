@@ -3,14 +3,16 @@
 import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 from longreach.errors import BadInput
+from longreach.seeding import Draws
 from longreach.tasks.base import Form, Level, Sample
-from longreach.tasks.cursors import Layout, Region, Trace
+from longreach.tasks.cursors import Trace
 from longreach.tasks.plain import PlainTask, Row, run_foreign
+from longreach.tasks.regions import Layout, Region
 
 Regions = Mapping[str, Sequence[str]]
 """The words of each region; a string stands for its characters."""
@@ -36,12 +38,21 @@ class Program(PlainTask):
     """Region of each cursor that does not have the name of its region."""
     levels: ClassVar[Mapping[str, str]] = {}
     """Level of each cursor that does not have a level of its own.  Cursors on one level move together."""
+    counted: ClassVar[Sequence[str]] = ()
+    """Regions whose places `length` counts.  Empty: the length of a typed prompt is found by drawing others."""
+
+    most_reads: ClassVar[int] = 0
+    """The most tokens that an answer token depends on, if it is known.  0: it is counted in a few samples."""
 
     coupling_by_rule = False
 
     def prompt(self, rng: random.Random, length: int) -> Regions:
         """Draw the words of every region.  All randomness comes from `rng`."""
         raise self._missing("how to draw a prompt")
+
+    def longest(self, length: int) -> Regions | None:
+        """Return a prompt whose sample has as many tokens as any of this length.  None: a few samples give a bound."""
+        return None
 
     run: ClassVar[Callable[..., None]]
     """`run(self, CURSOR, ..., write)`: the algorithm."""
@@ -82,6 +93,16 @@ class Program(PlainTask):
 
     def row(self, rng: random.Random, length: int) -> Row:
         return self.trace(self.prompt(rng, length)).row()
+
+    def sparsity(self, length: int) -> int:
+        return self.most_reads or super().sparsity(length)
+
+    def _most(self, length: int) -> tuple[int, int]:
+        longest = self.longest(length)
+        if longest is None:
+            return super()._most(length)
+        row = run_foreign(self.name, lambda: self.trace(longest)).row()
+        return len(row.prompt) + len(row.answer) + 1, len(row.answer) + 1
 
     def trace(self, regions: Regions) -> Trace:
         """Run the program and return what it read and wrote."""
@@ -151,6 +172,25 @@ class Program(PlainTask):
         if words[at:] != [self.sign]:
             self._refuse_prompt(words, f"{' '.join(words[at:])} stands behind the last region")
         return found
+
+    def prompt_length(self, tokens: Sequence[int]) -> int:
+        if not self.counted:
+            return super().prompt_length(tokens)
+        found = self.read_prompt(self.words(tokens))
+        return sum(len(found[name]) // self.layout.specs[name].record for name in self.counted)
+
+    def redraw(self, sample: Sample, draws: Draws) -> Sample:
+        """Shuffle the words of the prompt that no answer depends on, within each field of each region.
+
+        This keeps the law of prompts whose words are exchangeable.  Other programs must define their own.
+        """
+        tokens = sample.tokens.clone()
+        for number, (row, key) in enumerate(zip(self.rows_of(sample), draws.key.tolist(), strict=True)):
+            rng, needed = random.Random(key), {index for reads in row.reads or () for index in reads}
+            for column in self._begin(self.read_prompt(row.prompt)).columns():
+                unread = [index for index in column if index not in needed]
+                tokens[number, unread] = sample.tokens[number, rng.sample(unread, len(unread))]
+        return replace(sample, tokens=tokens)
 
     def _refuse_prompt(self, words: Sequence[str], reason: str) -> None:
         raise BadInput(f"{self.name}: {' '.join(words)!r} is no prompt: {reason}")
