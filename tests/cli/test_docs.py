@@ -65,7 +65,7 @@ def test_the_example_of_the_page_on_programs_works(capsys):
     (code,) = _blocks(ROOT / "docs" / "programs.md", "python")
     exec(compile(code, "programs.md", "exec"), {"__name__": "programs"})
     sample, ids = capsys.readouterr().out.splitlines()
-    left, right, equals = (sorted(words.split()) for words in sample.split("  ->  ")[0].split(";"))
+    left, right, _ = (sorted(words.split()) for words in sample.split("  ->  ")[0].split(";"))
     assert sample.endswith(f"->  {' '.join(sorted(left + right))} .")
     assert ids.startswith("[1, 2, 3, 4, 0, 0, 0, 0, 1, ")
 
