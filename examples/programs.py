@@ -74,7 +74,7 @@ class VariableAssignment(Program):
 
     alphabet = tuple("abcdefghijklmnopqrstuvwxyz")
     regions = {
-        "statements": Region(record=2, close="", start="nowhere"),
+        "statements": Region(record=2, field=2, close="", start="nowhere"),
         "query": Region(opening="?", close="", placed=False, size=1),
     }
 
@@ -97,7 +97,7 @@ class PointerChasing(Program):
 
     alphabet = ("#", *"abcdefghijklmnopqrstuvwxyz")
     regions = {
-        "statements": Region(record=2, close="", start="nowhere"),
+        "statements": Region(record=2, field=2, close="", start="nowhere"),
         "query": Region(opening="?", close="", placed=False, size=1),
         "marks": Region(),
     }

@@ -21,7 +21,7 @@ class _Unchecked(MetaPathFinder):
     """Imports as they are the modules that take millions of calls and no tensor, which checks would slow down."""
 
     def find_spec(self, name, path, target=None):
-        unchecked = name in ("longreach.tasks.cursors", "longreach.tasks.programs")
+        unchecked = name in ("longreach.tasks.cursors", "longreach.tasks.programs", "longreach.tasks.lookups")
         return PathFinder.find_spec(name, path, target) if unchecked else None
 
 

@@ -20,6 +20,7 @@ from longreach.tasks.induction import Induction
 from longreach.tasks.jsonl import Jsonl
 from longreach.tasks.lego import Lego
 from longreach.tasks.local_count import LocalCount
+from longreach.tasks.lookups import PromptAutomaton, Translate, TreeBfs
 from longreach.tasks.majority import Majority
 from longreach.tasks.maze import Maze
 from longreach.tasks.minesweeper import Minesweeper
@@ -45,13 +46,10 @@ from longreach.tasks.programs import (
     LongDivision,
     Merge,
     Polynomial,
-    PromptAutomaton,
     RunLengthDecode,
     RunLengthEncode,
     StackMachine,
     StringSearch,
-    Translate,
-    TreeBfs,
 )
 from longreach.tasks.recall import AssociativeRecall, Mqmtar
 from longreach.tasks.regions import Region

@@ -25,6 +25,11 @@ class _Words:
     beginning: dict[str, list[int]] = field(default_factory=dict)
     """Places that begin with a word, in order."""
 
+    @property
+    def closes(self) -> bool:
+        """Whether a closing word stands behind the last place."""
+        return bool(self.spec.close) and not self.spec.written
+
     def inside(self, place: int | None) -> bool:
         return place is not None and 1 <= place <= len(self.places)
 
@@ -62,8 +67,6 @@ class Trace:
         """Number of a written token, and a cursor that it was read through at a place that no token before carries."""
         self._now: list[tuple[str, int, int]] = []
         self._early: list[tuple[str, str]] = []
-        self._fields: dict[str, int] = {}
-        self._last_fields: dict[str, int] = {}
         self._pushed: dict[str, int] = {}
         self._carried = True  # the sign carries the places at which cursors start
         given = {name: at for name, at in self.layout.of_cursor.items() if self.layout.specs[at].given}
@@ -131,8 +134,6 @@ class Trace:
         self.operate()
         self._carry()
         region = self.layout.of_cursor[cursor.name]
-        self._fields.setdefault(region, field)
-        self._last_fields[region] = field
         if self._held.get(cursor.name, place) != place:
             self.strays.append((len(self.words) - self.end, cursor.name))
         index = self.found[region].places[place - 1][field - 1]
@@ -158,7 +159,7 @@ class Trace:
         self.operate()
         if not isinstance(word, str):
             raise BadInput(f"{self.name}: write takes a word, got {word!r}")
-        self._finish_step()
+        self._carry()
         self._pushed = {}
         if pushed_by is not None:
             region = self.found[pushed_by.region]
@@ -166,8 +167,7 @@ class Trace:
             region.beginning.setdefault(word, []).append(len(region.places))
             pushed_by.place = len(region.places)
             self._pushed = {pushed_by.region: len(region.places)}
-        self.published.append(self._places() | {f"{name} field": at for name, at in self._last_fields.items()})
-        self._last_fields = {}
+        self.published.append(self._places())
         if given:
             self.given.append(len(self.words) - self.end)
         self.words.append(word)
@@ -177,18 +177,10 @@ class Trace:
 
     def finish(self) -> None:
         """End the answer.  A stop before which nothing was read depends on the last word."""
-        self._finish_step()
+        self._carry()
         if not self._now:
             self.read_last()
         self.reads.append(self._now)
-
-    def _finish_step(self) -> None:
-        """Complete the IDs that the token before carries."""
-        self._carry()
-        for region, at in self._fields.items():
-            if region in self.layout.fielded:
-                self.aligned[-1][f"{region} field"] = at
-        self._fields = {}
 
     def _carry(self) -> None:
         """Let the last token carry the places of the cursors, before the first read behind it."""
@@ -203,7 +195,7 @@ class Trace:
         return {cursor.name: self._pushed.get(cursor.region, cursor.place) for cursor in cursors}
 
     def _places(self) -> dict[str, int]:
-        """Return the ID of each level: 0 where its cursors stand nowhere or outside."""
+        """Return the ID of each level: 0 where its cursors stand nowhere, or behind a closing word."""
         found: dict[str, int] = {}
         for level, cursors in self._placing:
             place = cursors[0].place
@@ -214,8 +206,14 @@ class Trace:
                         f" {place} and {other.place}"
                     )
             pushed = [self._pushed[cursor.region] for cursor in cursors if cursor.region in self._pushed]
-            inside = any(self.found[cursor.region].inside(place) for cursor in cursors)
-            found[level] = pushed[0] if pushed else (place or 0) * inside
+            regions = [self.found[cursor.region] for cursor in cursors]
+            # whether a region without a closing word ends here could only be known by looking ahead
+            open_ended = place is not None and place > 0 and not any(region.closes for region in regions)
+            known = open_ended or any(region.inside(place) for region in regions)
+            found[level] = pushed[0] if pushed else (place or 0) * known
+        for region, name in self.layout.fielded.items():
+            cursor = self._cursors[name]
+            found[f"{region} field"] = cursor.field if self.found[region].inside(cursor.place) else 0
         return found
 
     # results
@@ -245,7 +243,9 @@ class Trace:
                 for index, place in words.marks:
                     ids[level][index] = place
         for level, place in self._sign.items():
-            written = any(self.layout.specs[self.layout.of_cursor[one]].written for one in self.layout.placing[level])
+            written = any(
+                self.layout.specs[self.layout.of_cursor[one]].written for one in self.layout.placing.get(level, ())
+            )
             if form == "aligned" or written:
                 ids[level][self.end - 1] = place
         return [ids[name] for name in names]
@@ -284,6 +284,8 @@ class Cursor:
         self.region = trace.layout.of_cursor[name]
         self._words = trace.found[self.region]
         self.place: int | None = self._words.start
+        self.field = self._words.spec.field
+        """The word of a record that was read last, or `Region.field` after a move."""
 
     def read(self, field: int = 1) -> str:
         """Return the word here, or word number `field` of the record."""
@@ -292,7 +294,9 @@ class Cursor:
             raise BadInput(f"{self._trace.name}: {self.name} reads, but stands {where}{_caller()}")
         if not 1 <= field <= len(self._words.places[self.place - 1]):
             raise BadInput(f"{self._trace.name}: {self.name} has no word {field} at {self.place}{_caller()}")
-        return self._trace.read(self, self.place, field)
+        word = self._trace.read(self, self.place, field)
+        self.field = field
+        return word
 
     @property
     def at_end(self) -> bool:
@@ -307,35 +311,31 @@ class Cursor:
         """Move to the next place, or to the one before."""
         if by not in (1, -1):
             raise BadInput(f"{self._trace.name}: a step is 1 or -1, got {by!r}{_caller()}")
-        self.place = None if self.place is None else self.place + by
-        self._trace.moved(self.name, f"step {by}")
+        self._move(None if self.place is None else self.place + by, f"step {by}")
 
     def find(self, word: str | None, *more: str) -> bool:
         """Move to the first place that begins with these words, which are read; nowhere and False if there is none."""
         if word is None:
             raise BadInput(f"{self._trace.name}: {self.name} finds no word before the first is written{_caller()}")
-        words = (word, *more)
-        self._trace.moved(self.name, f"find {' '.join(words)}")
+        words, how = (word, *more), " ".join(["find", word, *more])
         for place in self._words.beginning.get(word, ()):
             indices = self._words.places[place - 1][: len(words)]
             if tuple(self._trace.words[index] for index in indices) == words:
-                self.place = place
+                self._move(place, how)
                 self._trace.notice(self.name, indices)
                 return True
-        self.place = None
+        self._move(None, how)
         return False
 
     def jump(self, other: "Cursor") -> None:
         """Move to where another cursor of the same region stands."""
         if other.region != self.region:
             raise BadInput(f"{self._trace.name}: {self.name} and {other.name} are in different regions{_caller()}")
-        self.place = other.place
-        self._trace.moved(self.name, f"jump {other.name}")
+        self._move(other.place, f"jump {other.name}")
 
     def rewind(self) -> None:
         """Move to where the cursor started, which the sign in front of the answer shows."""
-        self.place = self._words.start
-        self._trace.moved(self.name, "rewind")
+        self._move(self._words.start, "rewind")
 
     def push(self, word: str) -> None:
         """Write a word of the answer that becomes the last place of this region, and move there.
@@ -345,6 +345,10 @@ class Cursor:
         if not self._words.spec.written:
             raise BadInput(f"{self._trace.name}: region {self.region} is not written{_caller()}")
         self._trace.write(word, pushed_by=self)
+
+    def _move(self, place: int | None, how: str) -> None:
+        self.place, self.field = place, self._words.spec.field
+        self._trace.moved(self.name, how)
 
 
 class Given:

@@ -23,6 +23,8 @@ class Region:
     """Whether places count from the last word to the first.  The closing word then stands in front."""
     record: int = 1
     """How many words share a place."""
+    field: int = 1
+    """The word of a record at which a cursor stands after it moved.  A read lets it stand at the word that was read."""
     mark: str = ""
     """A word of the region that stands before a place and shares its ID: cursors start there."""
     size: int = 0
@@ -40,6 +42,8 @@ class Region:
     def __post_init__(self) -> None:
         if self.record < 1:
             raise ValueError(f"region.record must be at least 1, got {self.record}")
+        if not 1 <= self.field <= self.record:
+            raise ValueError(f"region.field must be in 1..{self.record}, the words of a record, got {self.field}")
         if self.record > 1 and (self.written or self.given or self.mark):
             raise ValueError("region.record is for words of the prompt without a mark")
 
@@ -62,10 +66,15 @@ class Layout:
         return found
 
     @cached_property
-    def fielded(self) -> list[str]:
-        """Return the regions whose places hold several words."""
-        used = {self.of_cursor[cursor] for cursors in self.placing.values() for cursor in cursors}
-        return [name for name, spec in self.specs.items() if spec.record > 1 and name in used]
+    def fielded(self) -> dict[str, str]:
+        """Return the regions whose places hold several words, each with the cursor that its level of fields follows."""
+        found: dict[str, str] = {}
+        for cursors in self.placing.values():
+            for cursor in cursors:
+                region = self.of_cursor[cursor]
+                if self.specs[region].record > 1 and (region not in found or cursor == region):
+                    found[region] = cursor
+        return {name: found[name] for name in self.specs if name in found}
 
     @cached_property
     def coupling_levels(self) -> tuple[Level, ...]:
