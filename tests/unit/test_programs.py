@@ -399,27 +399,13 @@ def conflicts(traces: Iterator[Trace]) -> list[object]:
 
 
 def blind_spots(traces: Iterator[Trace]) -> list[object]:
-    """Return all that looks alike to a model, yet has two outcomes.
-
-    A model sees the last token and, for every level, the words at the place that this token carries.
-    """
+    """Return all that looks alike to a model, yet has two outcomes."""
     known: dict[object, object] = {}
     found = []
     for trace in traces:
-        levels = trace.layout.placing
-        regions = {level: trace.layout.of_cursor[cursors[0]] for level, cursors in levels.items()}
-        for number, (_, outcome) in enumerate(trace.steps()):
-            carried = trace.aligned[number]
-            there = {
-                level: trace.found[region].places[carried[level] - 1]
-                for level, region in regions.items()
-                if trace.found[region].inside(carried[level])
-            }
-            view = tuple((level, *(trace.words[index] for index in indices)) for level, indices in there.items())
-            fields = tuple((level, at) for level, at in carried.items() if level.endswith(" field"))
-            key = (trace.words[trace.end + number - 1], view, fields)
-            if known.setdefault(key, outcome) != outcome:
-                found.append((key, known[key], outcome))
+        for view, outcome in trace.views():
+            if known.setdefault(view, outcome) != outcome:
+                found.append((view, known[view], outcome))
     return found
 
 
@@ -450,7 +436,7 @@ class Cheat(Program):
     def run(self, symbols, write):
         number = 0
         while not symbols.at_end:
-            write(str(number % 2))
+            write(str(int(number % 3 == 2)))
             number += 1
             symbols.step()
             if not symbols.at_end:

@@ -263,17 +263,41 @@ class Trace:
     def steps(self) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Return, for each token that is predicted: the words it was read from, and what came of them.
 
-        Equal words must have equal outcomes: the written word, and the moves of the cursors behind it.  The order of
-        the reads does not count, since attention does not see it.
+        Equal words must have equal outcomes: the written word, and the moves of the cursors behind it.
         """
         for number, reads in enumerate(self.reads):
-            seen = tuple(sorted({(cursor, at, self.words[index]) for cursor, at, index in reads}))
+            seen = tuple((cursor, at, self.words[index]) for cursor, at, index in dict.fromkeys(reads))
             nowhere = tuple(level for level, place in self.aligned[number].items() if place == 0)
-            stops = number == len(self.answer)
-            word = self.stop if stops else self.answer[number]
-            if number in self.given:
-                continue
-            yield (seen, nowhere), (word, () if stops else tuple(self.moves[number + 1]))
+            if number not in self.given:
+                yield (seen, nowhere), self._outcome(number)
+
+    def views(self) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Return, for each token that is predicted: all that could be read for it, and what came of it.
+
+        That is the last word, for every level the words at the place that the last token carries, and whatever was read
+        elsewhere.  A step may read more or fewer of them; equal ones must have equal outcomes all the same.
+        """
+        regions = {level: self.layout.of_cursor[cursors[0]] for level, cursors in self.layout.placing.items()}
+        for number, reads in enumerate(self.reads):
+            carried, last = self.aligned[number], self.end + number - 1
+            seen: list[tuple[Any, ...]] = []
+            visible = {last}
+            for level, region in regions.items():
+                words = self.found[region]
+                if words.inside(carried[level]):
+                    indices = words.places[carried[level] - 1]
+                    visible.update(indices)
+                    seen.append((level, *(self.words[index] for index in indices)))
+            seen += [(level, at) for level, at in carried.items() if level not in regions]
+            elsewhere = dict.fromkeys((name, index) for name, _, index in reads if index not in visible)
+            seen += [(name, self.words[index]) for name, index in elsewhere]
+            if number not in self.given:
+                yield (self.words[last], *seen), self._outcome(number)
+
+    def _outcome(self, number: int) -> tuple[Any, ...]:
+        if number == len(self.answer):
+            return self.stop, ()
+        return self.answer[number], tuple(self.moves[number + 1])
 
 
 class Cursor:

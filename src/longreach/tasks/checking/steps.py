@@ -1,5 +1,6 @@
 """Checks of programs: what a step writes follows from what it reads."""
 
+import itertools
 import random
 from typing import Any
 
@@ -13,7 +14,7 @@ from longreach.tasks.program import Program
 def check_program(drawn: Drawn) -> None:
     """Raise BadInput for state in Python variables, and for prompts whose regions cannot be read back.
 
-    Two steps that read the same words must write the same word and move the cursors alike.
+    Two steps that read the same words, or could read the same, must write the same word and move the cursors alike.
     """
     task = drawn.task
     assert isinstance(task, Program)
@@ -24,13 +25,15 @@ def check_program(drawn: Drawn) -> None:
         regions = drawn.call(task.prompt, random.Random(key), length)
         trace = drawn.call(task.trace, regions)
         _check_regions(task, regions, trace)
-        for reads, outcome in trace.steps():
-            before, other = known.setdefault(reads, (outcome, trace))
+        read = ((f"after reading {_reads(reads)}", outcome) for reads, outcome in trace.steps())
+        seen = ((f"with {_view(view)} before it", outcome) for view, outcome in trace.views())
+        for words, outcome in itertools.chain(read, seen):
+            before, other = known.setdefault(words, (outcome, trace))
             if before != outcome:
                 raise BadInput(
-                    f"{task.name}: after reading {_reads(reads)} the program once {_outcome(before)} (in"
-                    f" {_line(other)}) and once {_outcome(outcome)} (in {_line(trace)}): what it does must follow from"
-                    " the words read since the last write, not from Python variables"
+                    f"{task.name}: {words} the program once {_outcome(before)} (in {_line(other)}) and once"
+                    f" {_outcome(outcome)} (in {_line(trace)}): what it does must follow from the words read since the"
+                    " last write, not from Python variables"
                 )
         for number, cursor in trace.strays:
             strays.setdefault(cursor, f"token {number + 1} of the answer in {_line(trace)}")
@@ -58,6 +61,11 @@ def _reads(reads: Any) -> str:
     parts = [f"{word!r} ({cursor}{f' word {at}' if at > 1 else ''})" for cursor, at, word in seen]
     parts += [f"nothing ({level} stands nowhere)" for level in nowhere]
     return ", ".join(parts) or "nothing"
+
+
+def _view(view: Any) -> str:
+    last, *seen = view
+    return ", ".join([f"{last!r} written", *(f"{' '.join(map(repr, words))} ({level})" for level, *words in seen)])
 
 
 def _outcome(outcome: Any) -> str:
