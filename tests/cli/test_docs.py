@@ -29,11 +29,20 @@ def _commands(page: Path) -> list[list[str]]:
     return [shlex.split(line[2:], comments=True) for line in lines]
 
 
+def _write_files(page: Path, folder: Path) -> None:
+    """Write the blocks that begin with the name of a file."""
+    for block in [*_blocks(page, "python"), *_blocks(page, "yaml")]:
+        name = re.match(r"# (\w+\.(?:py|yaml))\n", block)
+        if name is not None:
+            (folder / name[1]).write_text(block)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if _commands(page)], ids=lambda page: page.name)
 def test_every_command_runs(page, tmp_path, monkeypatch, capsys):
     for folder in ("examples", "recipes", "sweeps"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     monkeypatch.chdir(tmp_path)
+    _write_files(page, tmp_path)
     done = set()
     for command in _commands(page):
         assert command[0] == "longreach"
@@ -70,7 +79,25 @@ def test_the_example_of_the_page_on_programs_works(capsys):
     assert ids.startswith("[1, 2, 3, 4, 0, 0, 0, 0, 1, ")
 
 
-@pytest.mark.parametrize(("file", "name"), [("my_task.py", "CopyDigits"), ("my_ids.py", "RandomStride")])
+def test_the_program_with_hidden_state_is_refused(tmp_path, monkeypatch, capsys):
+    _write_files(ROOT / "docs" / "your_task.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "hidden.Hidden"]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "hidden.Hidden: " in error
+    assert "must follow from the words read since the last write, not from Python variables" in error
+
+
+@pytest.mark.parametrize("name", ["MergeDigits", "TranslateNames", "Repeat", "Blocks", "Pick"])
+def test_the_development_programs_pass_the_check(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    import longreach as lr
+
+    found = lr.check(f"examples.development_programs.{name}", lengths=(2, 9), samples=24)
+    assert found.passed, found.faults
+
+
+@pytest.mark.parametrize(("file", "name"), [("my_program.py", "Merge"), ("my_ids.py", "RandomStride")])
 def test_the_classes_of_the_readme_are_those_of_the_examples_and_fit_in_20_lines(file, name):
     (shown,) = (block for block in _blocks(ROOT / "README.md", "python") if f"class {name}" in block)
     definition = shown[shown.index("@dataclass") :]

@@ -6,6 +6,7 @@ from longreach.errors import BadInput
 from longreach.tasks.base import NotStated, Sample
 from longreach.tasks.checking.drawn import Drawn, words
 from longreach.tasks.plain import PlainTask
+from longreach.tasks.program import Program
 
 _MOST_PROMPTS = 64
 
@@ -72,7 +73,11 @@ def _solve_or_none(drawn: Drawn, sample: Sample, row: int) -> list[int] | None:
 def check_prompts(drawn: Drawn) -> None:
     """Raise BadInput if a typed prompt gets other tokens or another length than the same prompt when drawn."""
     task, sample = drawn.task, drawn.sample
-    estimated = type(task).prompt_length is PlainTask.prompt_length  # it is found by drawing: nothing depends on it
+    own = type(task).prompt_length
+    # a length that is found by drawing is an estimate: nothing depends on it
+    estimated = own is PlainTask.prompt_length or (
+        isinstance(task, Program) and own is Program.prompt_length and not task.counted
+    )
     for row in range(min(_MOST_PROMPTS, len(drawn.numbers))):
         prompt = sample.tokens[row, : int(sample.prompt_tokens[row])].tolist()
         length = int(sample.length[row])
