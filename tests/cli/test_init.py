@@ -49,8 +49,8 @@ def test_a_task_is_shown_and_trained_at_once(kind, capsys):
         ["longreach", "init", "recipe"],
         ["longreach", "run", f"tried_{kind}.yaml"],
     ]
-    commands[3] += ["--only", "ppc-pointer"] if kind != "task" else []
-    assert "ppc-pointer" in _run(commands, capsys)
+    commands[3] += ["--only", "ppc"] if kind != "task" else []
+    assert "ppc" in _run(commands, capsys)
     assert (Path(f"runs/tried_{kind}/sequential/seed-0/scores.json").is_file()) == (kind == "task")
     text = Path(f"tried_{kind}.py").read_text()
     assert len(text.splitlines()) <= 40
@@ -73,9 +73,7 @@ def test_a_step_shares_an_id_with_what_it_reads(name, capsys):
             assert any(level[place] == level[index - 1] != 0 for level in ids)
 
 
-@pytest.mark.parametrize(
-    ("task", "variant"), [(None, "ppc-pointer"), ("majority", "pose"), ("minesweeper", "ppc-pointer")]
-)
+@pytest.mark.parametrize(("task", "variant"), [(None, "ppc"), ("majority", "pose"), ("minesweeper", "ppc")])
 def test_a_recipe_can_start(task, variant, capsys):
     commands = _init(capsys, "recipe", "mine", *(["--task", task] if task else []))
     assert commands[0] == ["longreach", "run", "mine.yaml"]

@@ -123,10 +123,13 @@ def _recipe(file: Path, name: str) -> _Written:
     coupled = bool(task.coupling_levels)
     if coupled:
         about = "Counted position IDs, and IDs that the model predicts for every token it writes (PPC)."
-        variant = f"""\
-  ppc-pointer:       # the model predicts the ID of every token that it writes
-    ids: {{name: predicted, max_id: {max_id}}}
-    model: {{position_head: pointer}}"""
+        variant = """\
+  ppc:               # heads compare IDs, and the model predicts the ID of every token that it writes
+    ids: {name: predicted, relabelling: none}
+    model:
+      heads: 8
+      encoding: {name: equal_ids, heads: 6}
+      position_head: {name: pointer, kind_first: true, across_levels: true}"""
     else:
         about = "Counted position IDs, and IDs that skip numbers in training (the task has no coupling)."
         variant = f"""\
@@ -143,7 +146,7 @@ def _recipe(file: Path, name: str) -> _Written:
         about=about,
         variant=variant,
     )
-    trained_run = f"runs/{file.stem}/{'ppc-pointer' if coupled else 'pose'}/seed-0"
+    trained_run = f"runs/{file.stem}/{'ppc' if coupled else 'pose'}/seed-0"
     return _Written(text, [f"longreach run {shlex.quote(file.name)}", f"longreach inspect {shlex.quote(trained_run)}"])
 
 
