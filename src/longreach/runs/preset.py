@@ -25,9 +25,9 @@ def shipped_presets() -> dict[str, Path]:
 def load_preset(name: object) -> Plain:
     """Return the settings of a preset."""
     known = shipped_presets()
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise BadInput(f"unknown preset {name!r}{nearest(str(name), known)}")
-    return {key: value for key, value in read_yaml(known[str(name)]).items() if key not in _ABOUT}
+    return {key: value for key, value in read_yaml(known[name]).items() if key not in _ABOUT}
 
 
 def on_preset(name: object, settings: Mapping[str, Any]) -> Plain:
