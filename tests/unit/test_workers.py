@@ -130,7 +130,8 @@ def test_signals_do_not_stop_workers_and_a_killed_one_is_one_line():
             [data.batch(step) for step in range(4, 12)]
 
 
-def test_errors_are_those_of_the_training_process():
+def test_errors_are_those_of_the_training_process(monkeypatch):
+    monkeypatch.setenv("DRAWN_TASKS_TEST", str(os.getpid()))
     stream = replace(SINGLE, task=Fragile())
     data = started(stream, 1)
     failed = []
@@ -150,7 +151,8 @@ def test_errors_are_those_of_the_training_process():
         quitting.batch(0)
 
 
-def test_a_task_that_draws_from_more_than_its_generator_is_refused():
+def test_a_task_that_draws_from_more_than_its_generator_is_refused(monkeypatch):
+    monkeypatch.setenv("DRAWN_TASKS_TEST", str(os.getpid()))
     data = started(replace(SINGLE, task=Untrue()), 1)
     with closing_workers(data), pytest.raises(BadInput, match="Untrue: two processes draw different samples"):
         data.batch(0)

@@ -60,6 +60,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         description="Train and test every variant and seed of a recipe, then write a report.",
         epilog=_settings_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # --seed is no short form of --seeds
     )
     parser.add_argument(
         "recipe",

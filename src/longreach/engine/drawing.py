@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from longreach.engine.drawing_pool import Pool, read_block
-from longreach.engine.drawing_process import Layout
+from longreach.engine.drawing_process import BatchLayout
 from longreach.engine.stacked_training import MultiSeedStream, StackedStream
 from longreach.errors import BadInput, RunFailed
 from longreach.execution import ExecutionConfig
@@ -101,7 +101,7 @@ class HostStream:
             batch = self._draw_here(number, begun)
             if not self._on_gpu:
                 return batch
-            layout = Layout.of(batch)
+            layout = BatchLayout.of(batch)
             return read_block(batch, layout, self._copies(layout).copy(lambda pinned: layout.write(batch, pinned)))
         block = self.pool.take(number)
         self._logged.add(time.perf_counter() - begun)
@@ -187,7 +187,7 @@ class HostStream:
     def _on_gpu(self) -> bool:
         return torch.device(self.device).type == "cuda"
 
-    def _copies(self, layout: Layout) -> "_PinnedCopies":
+    def _copies(self, layout: BatchLayout) -> "_PinnedCopies":
         if self._pinned is None:
             self._pinned = _PinnedCopies(layout.size, self.device)
         return self._pinned

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor
 
-from longreach.engine.drawing_process import Layout, Order
+from longreach.engine.drawing_process import BatchLayout, DrawingOrder
 from longreach.errors import RunFailed
 from longreach.objectives import Batch
 from longreach.training.stream import BatchStream
@@ -41,7 +41,7 @@ class Pool:
     """
 
     def __init__(self, stream: BatchStream, template: Batch, workers: int, steps: int) -> None:
-        self.template, self.layout, self.steps = template, Layout.of(template), steps
+        self.template, self.layout, self.steps = template, BatchLayout.of(template), steps
         self.checked = False
         """Whether the first batch of a worker was compared with that of the training process."""
         self.error: str | None = None
@@ -60,7 +60,7 @@ class Pool:
             self.slots, -1
         )
         numbers = tuple(one.fileno() for one in theirs)
-        order = Order(pickle.dumps(stream), self.layout, memory, self.slots, numbers)
+        order = DrawingOrder(pickle.dumps(stream), self.layout, memory, self.slots, numbers)
         self.process = _start_server((*numbers, memory), pickle.dumps(order))
         os.close(memory)
         for one in theirs:
@@ -117,7 +117,7 @@ class Pool:
         return answer
 
 
-def read_block(template: Batch, layout: Layout, block: Tensor) -> Batch:
+def read_block(template: Batch, layout: BatchLayout, block: Tensor) -> Batch:
     """Return the batch that lies in a block, with the task of another batch of its stream."""
     views = layout.views(block)
     return template.map(lambda _: next(views))

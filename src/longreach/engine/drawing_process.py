@@ -33,13 +33,13 @@ _ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
-class Layout:
+class BatchLayout:
     """The places of a batch's tensors in one block of bytes.  All batches of a stream have the same shapes."""
 
     tensors: tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
     @classmethod
-    def of(cls, batch: Batch) -> "Layout":
+    def of(cls, batch: Batch) -> "BatchLayout":
         return cls(tuple((tuple(tensor.shape), tensor.dtype) for tensor in batch.tensors()))
 
     @property
@@ -57,7 +57,7 @@ class Layout:
 
     def write(self, batch: Batch, block: Tensor) -> None:
         """Copy a batch into a block."""
-        if Layout.of(batch) != self:
+        if BatchLayout.of(batch) != self:
             raise BadInput(f"{batch.task.name}: the shapes of two batches differ; all must be as wide as max_tokens")
         for place, tensor in zip(self.views(block), batch.tensors(), strict=True):
             place.copy_(tensor)
@@ -72,12 +72,12 @@ def _aligned(count: int) -> int:
 
 
 @dataclass(frozen=True)
-class Order:
+class DrawingOrder:
     """The work of a server."""
 
     stream: bytes
     """A pickled stream on the CPU."""
-    layout: Layout
+    layout: BatchLayout
     memory: int
     """The file descriptor of the shared memory."""
     slots: int
@@ -101,7 +101,7 @@ def _serve(data: bytes) -> None:
     for one in ignored:
         signal.signal(one, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ignored)
-    order: Order = pickle.loads(data)
+    order: DrawingOrder = pickle.loads(data)
     try:
         stream: BatchStream = pickle.loads(order.stream)
     except Exception as error:
@@ -125,7 +125,7 @@ def _serve(data: bytes) -> None:
         os.wait()
 
 
-def _work(stream: BatchStream, layout: Layout, blocks: Tensor, connection: Connection) -> NoReturn:
+def _work(stream: BatchStream, layout: BatchLayout, blocks: Tensor, connection: Connection) -> NoReturn:
     """Draw batches until the training process closes the connection."""
     try:
         threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -2,36 +2,14 @@
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from longreach.errors import BadInput
 from longreach.tasks.base import Form
 from longreach.tasks.plain import Row
-from longreach.tasks.regions import Layout, Region
+from longreach.tasks.regions import Layout, Region, RegionWords
 
 _MOST_OPERATIONS = 20_000_000
-
-
-@dataclass
-class _Words:
-    """The places of one region: for each, the indices of its words in the sequence."""
-
-    spec: Region
-    places: list[tuple[int, ...]] = field(default_factory=list)
-    start: int | None = 1
-    marks: list[tuple[int, int]] = field(default_factory=list)
-    """Index and place of each mark."""
-    beginning: dict[str, list[int]] = field(default_factory=dict)
-    """Places that begin with a word, in order."""
-
-    @property
-    def closes(self) -> bool:
-        """Whether a closing word stands behind the last place."""
-        return bool(self.spec.close) and not self.spec.written
-
-    def inside(self, place: int | None) -> bool:
-        return place is not None and 1 <= place <= len(self.places)
 
 
 class Trace:
@@ -41,10 +19,10 @@ class Trace:
         self.name, self.stop, self.layout = name, stop, layout
         self.words: list[str] = []
         """Prompt and answer."""
-        self.found: dict[str, _Words] = {}
+        self.found: dict[str, RegionWords] = {}
         for name, spec in self.layout.specs.items():
             if spec.written:
-                self.found[name] = _Words(spec)
+                self.found[name] = RegionWords(spec)
             elif not spec.given:
                 self._lay_out(name, spec, regions[name])
         self.words.append(sign)
@@ -88,7 +66,7 @@ class Trace:
         return self.words[self.end :]
 
     def _lay_out(self, name: str, spec: Region, words: list[str]) -> None:
-        mine = self.found[name] = _Words(spec, start=None if spec.start == "nowhere" else 1)
+        mine = self.found[name] = RegionWords(spec, start=None if spec.start == "nowhere" else 1)
         self.words += [spec.opening] * bool(spec.opening)
         closing = (len(self.words),)
         if spec.close and spec.backward:
@@ -114,7 +92,7 @@ class Trace:
             mine.places.append(closing)
         self._index(mine)
 
-    def _index(self, words: _Words) -> None:
+    def _index(self, words: RegionWords) -> None:
         """Let `find` know the places of a region."""
         for place, indices in enumerate(words.places, start=1):
             words.beginning.setdefault(self.words[indices[0]], []).append(place)

@@ -1,7 +1,7 @@
 """Regions of a prompt, and the levels of position IDs that cursors over them have."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -85,3 +85,24 @@ class Layout:
             shared = sum(own == other for other in regions.values()) > 1
             growing.append(Level(level, space="+".join(sorted(own)) if shared else ""))
         return (*growing, *fields)
+
+
+@dataclass
+class RegionWords:
+    """The places of one region: for each, the indices of its words in the sequence."""
+
+    spec: Region
+    places: list[tuple[int, ...]] = field(default_factory=list)
+    start: int | None = 1
+    marks: list[tuple[int, int]] = field(default_factory=list)
+    """Index and place of each mark."""
+    beginning: dict[str, list[int]] = field(default_factory=dict)
+    """Places that begin with a word, in order."""
+
+    @property
+    def closes(self) -> bool:
+        """Whether a closing word stands behind the last place."""
+        return bool(self.spec.close) and not self.spec.written
+
+    def inside(self, place: int | None) -> bool:
+        return place is not None and 1 <= place <= len(self.places)
