@@ -1,20 +1,18 @@
 """`longreach init`: every template runs as it is written."""
 
 import shlex
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from helpers import answer_of, draw
 
 from longreach.api import Task
-from longreach.cli.main import _VERBS, main
+from longreach.cli.main import main
 from longreach.config import build_part
 from longreach.runs import check, load_recipe
 
 SHORT = ["--train.steps", "2", "--train.batch_size", "4", "--execution.save_every", "2", "--evaluate.samples", "2"]
 SHORT += ["--evaluate.free_samples", "2", "--evaluate.lengths", "4", "--device", "cpu"]
-WITHOUT_EXAMPLE = pytest.mark.skipif(find_spec("longreach.tasks.example") is None, reason="there is no Example yet")
 
 
 @pytest.fixture(autouse=True)
@@ -34,12 +32,11 @@ def _init(capsys, *arguments):
 def _run(commands, capsys):
     for command in commands:
         verb, *arguments = command[1:]
-        if verb in _VERBS:  # those of `check`, too, as soon as there is one
-            assert main([verb, *arguments, *(SHORT if verb == "run" else [])]) == 0, shlex.join(command)
+        assert main([verb, *arguments, *(SHORT if verb == "run" else [])]) == 0, shlex.join(command)
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", ["task", "program", pytest.param("example", marks=WITHOUT_EXAMPLE)])
+@pytest.mark.parametrize("kind", ["task", "program", "example"])
 def test_a_task_is_shown_and_trained_at_once(kind, capsys):
     commands = _init(capsys, kind, f"tried_{kind}")
     path = f"tried_{kind}.Tried{kind.capitalize()}"

@@ -89,7 +89,7 @@ class Plan:
 
     @property
     def drawing(self) -> str | None:
-        """Which processes draw the batches of training; None if the device does."""
+        """Return which processes draw the batches of training; None if the device does."""
         if not self.host_draws:
             return None
         if "drawing_workers" not in self.used:

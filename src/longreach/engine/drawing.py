@@ -224,7 +224,7 @@ class _Share:
 
     @property
     def seconds(self) -> float:
-        """The time since the start."""
+        """Return the time since the start."""
         return time.perf_counter() - self.begun
 
     def restart(self) -> float:

@@ -44,7 +44,7 @@ class BatchLayout:
 
     @property
     def size(self) -> int:
-        """The bytes of a block."""
+        """Return the bytes of a block."""
         return sum(_aligned(_bytes(shape, dtype)) for shape, dtype in self.tensors)
 
     def views(self, block: Tensor) -> Iterator[Tensor]:

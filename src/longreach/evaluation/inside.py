@@ -127,7 +127,7 @@ class Inside:
 
     @property
     def right(self) -> bool | None:
-        """Whether the answer is, where the truth is known."""
+        """Return whether the answer is right; None if the truth is not known."""
         if self.true_answer is None:
             return None
         return self.stopped and self.words[self.prompt_tokens :] == self.true_answer
@@ -148,7 +148,7 @@ class Inside:
 
     @property
     def first_error(self) -> tuple[int, str] | None:
-        """The first step that went wrong, and which of `token` and `ID` did.  Where both are wrong it is the token:
+        """Return the first step that went wrong, and which of `token` and `ID` did.  Where both are wrong it is the token:
         the ID is chosen after it."""
         for step in self.steps:
             if step.wrong_token or step.wrong_id:

@@ -87,8 +87,7 @@ def load_recipe(
     """
     changes = changes or {}
     if name_or_path is None:
-        task = changes.get("task", {})
-        task = task.get("name") if isinstance(task, Mapping) else task
+        task = _task_name(changes)
         if "preset" not in changes or not task:
             raise BadInput("name a recipe, or give --preset, --task.name and --train.lengths")
         name = f"{changes['preset']}-{str(task).rpartition('.')[2]}"

@@ -104,7 +104,7 @@ class Task(Settings):
 
     @property
     def draws_on_host(self) -> bool:
-        """Whether samples are drawn in Python on the CPU, whatever the device: see `PlainTask`."""
+        """Return whether samples are drawn in Python on the CPU, whatever the device: see `PlainTask`."""
         return False
 
     @property
@@ -114,7 +114,7 @@ class Task(Settings):
 
     @property
     def reads_files(self) -> bool:
-        """Whether samples are read from files that a setting names, and not drawn."""
+        """Return whether samples are read from files that a setting names, and not drawn."""
         return False
 
     @property

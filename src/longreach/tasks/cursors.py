@@ -302,7 +302,7 @@ class Cursor:
 
     @property
     def at_end(self) -> bool:
-        """Whether the closing word stands here, which is read."""
+        """Read whether the closing word stands here."""
         spec = self._words.spec
         if not spec.close or spec.written:
             raise BadInput(f"{self._trace.name}: region {self.region} has no closing word to read{_caller()}")

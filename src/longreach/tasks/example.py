@@ -127,7 +127,7 @@ class Example(PlainTask):
 
     @cached_property
     def _drawn(self) -> OrderedDict[int, tuple[int, int]]:
-        """By hash of a prompt: key and length of the sample that had it."""
+        """Return, by hash of a prompt, key and length of the sample that had it."""
         return OrderedDict()
 
     def _find(self, prompt: Sequence[str], addresses: list[tuple[int, int]], method: str) -> Row:

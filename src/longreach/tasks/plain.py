@@ -56,7 +56,7 @@ class PlainTask(Task):
 
     @property
     def alphabet(self) -> Sequence[str]:
-        """All words of prompts and answers but the signs.  Empty: they are collected from samples."""
+        """Return all words of prompts and answers but the signs.  Empty: they are collected from samples."""
         return ()
 
     @property

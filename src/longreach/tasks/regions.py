@@ -101,7 +101,7 @@ class RegionWords:
 
     @property
     def closes(self) -> bool:
-        """Whether a closing word stands behind the last place."""
+        """Return whether a closing word stands behind the last place."""
         return bool(self.spec.close) and not self.spec.written
 
     def inside(self, place: int | None) -> bool:

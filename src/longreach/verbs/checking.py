@@ -37,7 +37,7 @@ class TaskCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """Return whether no check failed."""
         return not self.faults
 
     @property

@@ -124,7 +124,7 @@ class Pointing(nn.Module):
 
     def __init__(self, width: int, features: int, moves: int, others: int, config: PointerConfig) -> None:
         super().__init__()
-        self.config, self.others = config, others
+        self.config = config
         self.query = nn.Linear(features, width)
         self.move = nn.Linear(width, moves)
         self.special = nn.Linear(width, (3 if config.kind_first else 2) + others)
