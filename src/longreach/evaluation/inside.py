@@ -148,8 +148,10 @@ class Inside:
 
     @property
     def first_error(self) -> tuple[int, str] | None:
-        """Return the first step that went wrong, and which of `token` and `ID` did.  Where both are wrong it is the token:
-        the ID is chosen after it."""
+        """Return the first step that went wrong, and which of `token` and `ID` did.
+
+        If both are wrong it is the token: the ID is chosen after it.
+        """
         for step in self.steps:
             if step.wrong_token or step.wrong_id:
                 return step.number, "token" if step.wrong_token else "ID"
