@@ -12,6 +12,7 @@ from longreach.api import Copy, Coupled, Sequential, TransformerConfig, build_mo
 from longreach.engine import second_stream as beside
 from longreach.engine.drawing import HostStream, closing_workers
 from longreach.engine.plan import choose
+from longreach.engine.drawing_ahead import count_steps_ahead
 from longreach.engine.recorded_step import HostRecordedStep, RecordedStep
 from longreach.engine.stacked_training import MultiSeedStream, StackedStep
 from longreach.engine.stacking import stack_models
@@ -45,7 +46,8 @@ def train_on(data, task, models, layers, shares, accumulate, record):
     else:
         step = StackedStep(fast, optimizer, data, config, accumulate, shares)
     if record:
-        step = (HostRecordedStep if isinstance(data, HostStream) else RecordedStep)(step)
+        kind = HostRecordedStep if isinstance(data, HostStream) else RecordedStep
+        step = kind(step, ahead=count_steps_ahead(step.data))
         assert step.update is not None
         assert (step.way is None) == (accumulate > 1)
     told = torch.stack([step(number) for number in range(STEPS)])

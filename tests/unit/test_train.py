@@ -14,6 +14,7 @@ from longreach.api import (
     Lengths,
     OptimizerConfig,
     ParityScratchpad,
+    Pose,
     Randomized,
     RunConfig,
     Sequential,
@@ -23,7 +24,10 @@ from longreach.api import (
     build_model,
 )
 from longreach.config import build, to_plain
+from longreach.engine.drawing_ahead import BatchesAhead, count_steps_ahead, several_steps
 from longreach.engine.recorded_step import RecordedStep
+from longreach.engine.recording import put
+from longreach.engine.stacked_training import MultiSeedStream, StackedStream
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import make_card
 from longreach.objectives import token_targets
@@ -268,32 +272,74 @@ def test_the_first_loss_is_that_of_guessing():
     assert losses[0] == pytest.approx(math.log(6), abs=0.1)  # six tokens
 
 
-def test_a_recorded_step_finds_its_batch_ready():
-    """What a GPU replays, done by hand: each step makes the batch of the next, also after a step was left out."""
+@pytest.mark.parametrize("ahead", [1, 4])
+def test_a_recorded_step_reads_batches_that_are_drawn_ahead(ahead):
+    """The work of the graphs is done by hand; steps are also left out and repeated."""
     task = ParityScratchpad()
     data = TrainingStream(task, Sequential(), (2, 3, 5), 40, 0, "cpu")
     losses = []
-    for wrap in (lambda step: step, _ByHand):
+    for wrap in (lambda step: step, lambda step: _RecordedByHand(step, ahead=ahead)):
         model = build_model(TINY, len(task.vocabulary), 0)
         config = replace(SHORT, steps=20)
         step = wrap(Step(model, build_optimizer(config.optimizer, model), data, config))
-        losses.append(torch.stack([step(number)[0, 0] for number in (0, 1, 2, 9, 10, 4)]))
+        losses.append(torch.stack([step(number)[0, 0] for number in (0, 1, 2, 3, 4, 5, 9, 10, 4, 5, 17)]))
     torch.testing.assert_close(losses[1], losses[0])
 
 
-class _ByHand(RecordedStep):
+class _DrawnByHand(BatchesAhead):
+    """Draws on a CPU, as late as it may."""
+
+    def record(self):
+        return self.held.map(torch.clone), lambda: None
+
+    def start_drawing(self, number):
+        self.drawn_from = number
+        self.first.fill_(number)
+
+    def wait_for_drawing(self):
+        put(self._draw().tensors(), self.drawn.tensors())
+
+
+class _RecordedByHand(RecordedStep):
     """Computes on a CPU what a graph replays."""
+
+    def make_places(self):
+        self.ahead = _DrawnByHand(self.step, self.steps_ahead)
+        self.ready = self.ahead.batch_of_a_step(0).map(torch.clone)
 
     def record(self):
         for group in self.step.optimizer.param_groups:
             group["capturable"] = False  # a CPU knows no graphs
 
         def replay():
-            following = self.step.prepare(self.number + 1)
-            self.result = self.step.update(self.step.differentiate(self.ready))
-            self.put(following)
+            self.result = self.step.update(self.step.differentiate(self.prepare()))
 
         return replay
+
+
+@pytest.mark.parametrize("kind", ["alone", "seeds", "tasks"])
+def test_batches_of_several_steps_are_those_of_each_step(kind):
+    alone = TrainingStream(SparseParity(k=Span(2, 4)), Pose(max_id=90), (20, 24, 30), 6, 5, "cpu")
+    data = alone
+    if kind == "seeds":
+        data = MultiSeedStream.of(alone, (7, 9))
+    if kind == "tasks":
+        other = replace(alone, task=SparseParity(k=Span(2, 8)), seed=11)
+        data = StackedStream((MultiSeedStream.of(alone, (7,)), MultiSeedStream.of(other, ())))
+    batch = several_steps(data, 3).batch(8)
+    for number in range(3):
+        rows = slice(number * len(batch.ids) // 3, (number + 1) * len(batch.ids) // 3)
+        for found, wanted in zip(batch.tensors(), data.batch(8 + number).tensors(), strict=True):
+            assert torch.equal(found[rows], wanted)
+
+
+def test_how_many_steps_are_drawn_at_once():
+    data = TrainingStream(ParityScratchpad(), Sequential(), (2, 40), 128, 0, "cpu")
+    assert count_steps_ahead(data) == 16
+    assert count_steps_ahead(replace(data, batch_size=1024)) == (1 << 19) // (1024 * data.width)
+    assert count_steps_ahead(replace(data, batch_size=1 << 15)) == 1
+    own = type("Own", (TrainingStream,), {})
+    assert count_steps_ahead(own(data.task, data.policy, data.lengths, 128, 0, "cpu")) == 1
 
 
 @pytest.mark.parametrize(

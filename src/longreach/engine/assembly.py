@@ -11,6 +11,7 @@ from longreach.attention.entmax import SparseWeights
 from longreach.decoding import Writing, write_answers
 from longreach.engine.by_token import ProductEmbedding
 from longreach.engine.drawing import SLOW, HostStream, Stream, draws_on_host
+from longreach.engine.drawing_ahead import count_steps_ahead
 from longreach.engine.judging import WORTH_RECORDING, FastJudge
 from longreach.engine.layers import AdaSplash, FastAttention, FastTransformer, FlexBias
 from longreach.engine.recorded_decoding import write_recorded
@@ -36,6 +37,7 @@ PARTS = {
     "recorded_steps": "a training step is recorded as a CUDA graph and replayed",
     "optimizer_kernels": "two kernels clip gradients and take a step of AdamW",
     "second_stream": "gradients of weights are computed on a second stream of the GPU",
+    "batches_ahead": "batches of several steps are drawn at once, while the steps before them compute",
     "drawing_workers": "processes draw the batches of a task in plain Python ahead of training",
     "half_precision_tests": "tests are judged in half precision where that is beyond doubt, and in fp32 otherwise",
     "recorded_tests": "passes over batches of a test are recorded as CUDA graphs",
@@ -119,7 +121,8 @@ class Plan:
         if "recorded_steps" not in self.used:
             return step
         kind = HostRecordedStep if isinstance(step.data, HostStream) else RecordedStep
-        return kind(step, "optimizer_kernels" in self.used, "second_stream" in self.used)
+        ahead = count_steps_ahead(step.data) if "batches_ahead" in self.used else 1
+        return kind(step, "optimizer_kernels" in self.used, "second_stream" in self.used, ahead)
 
     def test_model(self, model: Model) -> Model:
         """Return the model that computes in fp32 without gradients."""

@@ -36,6 +36,7 @@ Parallel = Literal["ddp", "fsdp"]
 _NEEDS = (
     ("optimizer_kernels", "recorded_steps"),
     ("second_stream", "recorded_steps"),
+    ("batches_ahead", "recorded_steps"),
     ("second_stream", "fused_layers"),
     ("gelu_products", "fused_layers"),
     ("recorded_tests", "half_precision_tests"),
@@ -81,7 +82,12 @@ def choose(
 
 def _not_parallel(name: str, parallel: Parallel | None) -> str:
     """Return why several processes cannot use a part."""
-    if parallel is not None and name in ("recorded_steps", "optimizer_kernels", "second_stream"):
+    if parallel is not None and name in (
+        "recorded_steps",
+        "optimizer_kernels",
+        "second_stream",
+        "batches_ahead",
+    ):
         return "a step of several processes cannot be recorded"
     if parallel == "fsdp" and name not in ("recomputed_layers", "large_chunks", "drawing_workers"):
         return "fsdp splits the weights"
@@ -320,6 +326,11 @@ class _Facts:
         if self.host_draws and self.model.dependency_head is not None:
             return "a task in plain Python finds on the host what its answers depend on"
         return "" if self.execution.graph else "execution.graph is false"
+
+    def not_batches_ahead(self) -> str:
+        if not self.cuda:
+            return "needs a GPU"
+        return "a task in plain Python draws its batches on the host" if self.host_draws else ""
 
     def not_drawing_workers(self) -> str:
         if self.data is None:

@@ -1,9 +1,8 @@
 """A training step recorded as a CUDA graph and replayed.
 
-A GPU finishes the kernels of a small model before Python has launched the next.  So the whole step is recorded,
-sampling included.  The number of the step and the learning rate change from step to step and lie in two tensors.
-While a step computes, the batch of the next is drawn on a second stream: many small kernels fill what the large ones
-leave idle.  Results differ from those of the step itself by rounding only.
+A GPU finishes the kernels of a small model before Python has launched the next.  So the whole step is recorded.  The
+number of the step and the learning rate change from step to step and lie in two tensors.  Batches are drawn by a graph
+of their own: see `drawing_ahead.py`.  Results differ from those of the step itself by rounding only.
 
 A task in plain Python draws its batches on the CPU, which no graph can do.  The recorded step then begins with a batch
 that lies in fixed places, and before each replay the next batch is copied there.
@@ -16,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from longreach.engine.drawing_ahead import BatchesAhead
 from longreach.engine.recording import fixed, put
 from longreach.engine.second_stream import SecondStream, Watch, beside_backward
 from longreach.engine.stacked_training import StackedStep
@@ -33,17 +33,16 @@ class RecordedStep:
 
     reads_host = False
 
-    def __init__(self, step: Step, kernels: bool = True, second_stream: bool = True) -> None:
-        """`kernels` take the place of clipping and AdamW; the second stream computes gradients of weights."""
-        self.kernels, self.second_stream = kernels, second_stream
+    def __init__(self, step: Step, kernels: bool = True, second_stream: bool = True, ahead: int = 1) -> None:
+        """`kernels` take the place of clipping and AdamW; the second stream computes gradients of weights; the batches
+        of so many steps are drawn at once."""
+        self.kernels, self.second_stream, self.steps_ahead = kernels, second_stream, ahead
         self.step, self.model, self.values = step, step.model, step.values
         step.reads_host = False  # a graph has fixed shapes and never waits for the host
         self.update: Update | None = None
         """Kernels that replace clipping and the optimizer."""
         self.way: Watch | SecondStream | None = None
         """How gradients of weights are computed."""
-        self.prepared: int | None = None
-        """The step whose batch lies in `ready`."""
         self.number = torch.zeros((), dtype=torch.long, device=step.device)
         self.rate = torch.zeros((), device=step.device)
         self.result = torch.zeros(step.models, len(step.values), device=step.device)
@@ -70,17 +69,16 @@ class RecordedStep:
 
     def make_places(self) -> None:
         """Make the places that the recorded step reads its batch from."""
-        self.ready = self.step.prepare(self.number).map(fixed)
+        self.ahead = BatchesAhead(self.step, self.steps_ahead)
+        self.ready = self.ahead.batch_of_a_step(0).map(fixed)
 
     def fill_places(self, number: int) -> None:
-        """Write the batch of a step into these places, unless the step before has done so."""
-        if number != self.prepared:
-            self.put(self.step.prepare(self.number))
-        self.prepared = number + 1
+        """Write the batch of a step into these places."""
+        self.ahead.fill(number, self.ready)
 
     def prepare(self) -> Ready:
-        """Return a batch for the steps before recording."""
-        return self.step.prepare(self.number)
+        """Return the batch that the recorded step reads."""
+        return self.ready
 
     def record(self) -> Callable[[], None]:
         """Run a few steps, undo them, record one, and return the function that replays it."""
@@ -109,29 +107,10 @@ class RecordedStep:
         step.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self.take(side)
+            self.result = self._update(self._differentiate(self.prepare()))
         if self.update is not None:
             self.update.find_gradients()
         return graph.replay
-
-    def take(self, side: torch.cuda.Stream | None) -> None:
-        """Take the step that is recorded, and draw the batch of the next on a second stream."""
-        assert side is not None
-        main = torch.cuda.current_stream()
-        number = self.number + 1
-        begun = main.record_event()
-        means = self._differentiate(self.ready)  # kernels are launched in the order in which they are recorded
-        side.wait_event(begun)
-        with torch.cuda.stream(side):
-            following = self.step.prepare(number).map(lambda tensor: tensor.contiguous())
-            side.wait_stream(main)  # the gradient is computed: the batch may be overwritten
-            self.put(following)
-        self.result = self._update(means)
-        main.wait_stream(side)
-
-    def put(self, ready: Ready) -> None:
-        """Write a batch where the recorded step reads it."""
-        put(ready.tensors(), self.ready.tensors())
 
     def _differentiate(self, ready: Ready) -> Float[Tensor, "terms models"]:
         if self.way is None:
@@ -166,7 +145,3 @@ class HostRecordedStep(RecordedStep):
 
     def prepare(self) -> Ready:
         return self.step.complete(self.batch, self.number)
-
-    def take(self, side: torch.cuda.Stream | None) -> None:
-        """Take the step that is recorded: it begins with the batch as it was drawn, and needs no second stream."""
-        self.result = self._update(self._differentiate(self.prepare()))

@@ -27,6 +27,8 @@ class MultiSeedStream(TrainingStream):
 
     more_seeds: tuple[int, ...] = ()
     """The seeds of the models after the first."""
+    steps: int = 1
+    """The number of consecutive steps that a batch holds, one step after the other."""
 
     @classmethod
     def of(cls, first: TrainingStream, more_seeds: Iterable[int]) -> "MultiSeedStream":
@@ -38,7 +40,8 @@ class MultiSeedStream(TrainingStream):
         return 1 + len(self.more_seeds)
 
     def sample_numbers(self, step: int | Tensor) -> Int[Tensor, "b"]:
-        return super().sample_numbers(step).repeat(self.models)
+        later = torch.arange(self.steps, device=self.device)[:, None] * self.batch_size
+        return (super().sample_numbers(step) + later).repeat(1, self.models).flatten()
 
     def draws(self, name: str, numbers: Int[Tensor, "b"]) -> Draws:
         return stream(self._seeds, name, numbers)
@@ -46,7 +49,8 @@ class MultiSeedStream(TrainingStream):
     @cached_property
     def _seeds(self) -> Int[Tensor, "b"]:
         """The seed of every row."""
-        return torch.tensor((self.seed, *self.more_seeds), device=self.device).repeat_interleave(self.batch_size)
+        seeds = torch.tensor((self.seed, *self.more_seeds), device=self.device)
+        return seeds.repeat_interleave(self.batch_size).repeat(self.steps)
 
 
 @dataclass(frozen=True)
@@ -97,8 +101,13 @@ class StackedStream:
 
     def batch(self, step: int | Tensor) -> StackedBatch:
         batches = [part.batch(step) for part in self.parts]
-        columns = zip(*(batch.tensors() for batch in batches), strict=True)
-        joined = iter([torch.cat(column) for column in columns])
+        steps = self.parts[0].steps
+
+        def by_step(tensor: Tensor) -> Tensor:
+            return tensor.view(steps, len(tensor) // steps, *tensor.shape[1:])
+
+        columns = zip(*(map(by_step, batch.tensors()) for batch in batches), strict=True)
+        joined = iter([torch.cat(column, dim=1).flatten(0, 1) for column in columns])
         whole = batches[0].map(lambda _: next(joined))
         tasks = tuple((part.task, part.models) for part in self.parts)
         return StackedBatch(whole.sample, whole.ids, whole.draws, whole.task, tasks)
