@@ -11,8 +11,8 @@ from drawn_tasks import Echo
 from longreach.api import Copy, Coupled, Sequential, TransformerConfig, build_model
 from longreach.engine import second_stream as beside
 from longreach.engine.drawing import HostStream, closing_workers
-from longreach.engine.plan import choose
 from longreach.engine.drawing_ahead import count_steps_ahead
+from longreach.engine.plan import choose
 from longreach.engine.recorded_step import HostRecordedStep, RecordedStep
 from longreach.engine.stacked_training import MultiSeedStream, StackedStep
 from longreach.engine.stacking import stack_models
