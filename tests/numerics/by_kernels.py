@@ -12,17 +12,18 @@ from longreach.model.block import SelfAttention
 from longreach.seeding import stream
 
 
-def small_model(config, models):
+def small_model(config, models, levels=1):
     """Return a model, or a stack of models, with samples and their IDs.
 
-    The samples have enough tokens for a first layer by token.
+    The samples have enough tokens for a first layer by token.  Several tokens share an ID at the second level.
     """
     task = Copy()
     numbers = torch.arange(4 * models)
     sample = task.sample(torch.full_like(numbers, 7), stream(0, "check", numbers), 7)
-    members = [build_model(config, len(task.vocabulary), seed) for seed in range(models)]
+    members = [build_model(config, len(task.vocabulary), seed, (0,) * levels) for seed in range(models)]
     model = members[0] if models == 1 else stack_models(members)
-    return model, sample, Sequential().evaluation_ids(task, sample)
+    ids = Sequential().evaluation_ids(task, sample)
+    return model, sample, torch.cat([ids // (3 * level + 1) for level in range(levels)], dim=1)
 
 
 def by_kernels(model, kernel="none", by_token=False, dtype=torch.float32):

@@ -6,7 +6,17 @@ import pytest
 import torch
 from on_gpu import run_apart
 
-from longreach.api import AlibiConfig, ScaledSoftmaxConfig, SlidingWindowConfig, TransformerConfig, build_model
+from longreach.api import (
+    AlibiConfig,
+    EqualIdsConfig,
+    NoEncodingConfig,
+    RopeConfig,
+    ScaledSoftmaxConfig,
+    SlidingWindowConfig,
+    TransformerConfig,
+    XposConfig,
+    build_model,
+)
 from longreach.engine.plan import Plan, choose
 from longreach.execution import ExecutionConfig
 
@@ -20,19 +30,26 @@ def new(**config):
 def test_the_kernel_computes_what_the_plain_path_does():
     errors = run_apart(Path(__file__).with_name("check_short_attention.py"), interpreted=True)
     assert max(errors.pop("fp16")) < 1e-2
-    assert len(errors) == 9
-    assert max(max(found) for found in errors.values()) < 1e-5, errors
+    assert len(errors) == 23
+    # gradients of whole models are sums of terms that nearly cancel
+    limits = {name: 1e-5 if name.startswith(("(", "bias")) else 1e-4 for name in errors}
+    assert not {name: found for name, found in errors.items() if max(found) >= limits[name]}
 
 
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
         ({}, ""),
-        ({"heads": 4}, "heads have 16 dimensions, not 32, 64 or 128"),
+        ({"heads": 4}, ""),
+        ({"width": 60, "heads": 4, "encoding": NoEncodingConfig()}, "heads have 15 dimensions"),
+        ({"width": 260, "heads": 2}, "heads have 130 dimensions"),
         ({"attention": ScaledSoftmaxConfig()}, ""),
         ({"attention": SlidingWindowConfig()}, "SlidingWindow is not a softmax over all keys before"),
-        ({"norm_queries_and_keys": True}, "queries and keys are normalised"),
-        ({"id_heads": 1}, "id_heads replace queries and keys"),
+        ({"norm_queries_and_keys": True}, ""),
+        ({"id_heads": 1}, ""),
+        ({"encoding": RopeConfig(fraction=0.5)}, ""),
+        ({"encoding": EqualIdsConfig()}, ""),
+        ({"encoding": XposConfig()}, "keys are turned by other angles than queries"),
         ({"norm": "rms", "gated": True, "biases": False}, ""),
         ({"kv_heads": 1}, "heads share keys and values"),  # another layout
         ({"encoding": AlibiConfig()}, "scores have a bias"),

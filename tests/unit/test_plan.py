@@ -121,14 +121,12 @@ def test_the_parts_of_a_model_of_the_plainest_kind():
         (
             "qk norm",
             {
-                "short_attention": "queries and keys are normalised",
                 "rotary_kernel": "queries and keys are normalised",
             },
         ),
         (
             "id heads",
             {
-                "short_attention": "id_heads replace queries and keys",
                 "rotary_kernel": "id_heads replace queries and keys",
             },
         ),
@@ -139,7 +137,6 @@ def test_the_parts_of_a_model_of_the_plainest_kind():
         (
             "partial rotary",
             {
-                "short_attention": "only a part of each head is turned",
                 "rotary_kernel": "only a part of each head is turned",
             },
         ),
@@ -172,7 +169,7 @@ def test_the_parts_of_a_model_of_the_plainest_kind():
         ),
         ("in turn", {"fused_layers": "only layers of GPT-NeoX's kind are fused"}),
         ("llama", {"fused_layers": "only layers of GPT-NeoX's kind are fused"}),
-        ("small heads", {"short_attention": "heads have 8 dimensions, not 32, 64 or 128"}),
+        ("small heads", {}),
         ("window", {"short_attention": "SlidingWindow is not a softmax over all keys before"}),
         (
             "entmax",

@@ -20,6 +20,7 @@ from longreach.engine.twins import Swap, make_twin
 from longreach.evaluation import Judge, plain_judge
 from longreach.model import Model, Transformer
 from longreach.model.block import SelfAttention
+from longreach.positions.encodings.equal import EqualIds
 from longreach.training.step import AnyStep, Step
 
 PARTS = {
@@ -161,11 +162,18 @@ class Plan:
             "gelu_in_products": "gelu_products" in self.used,
             "recompute": recompute,
         }
+        compares = (
+            "short_attention" in self.used and isinstance(model, Transformer) and type(model.encoding) is EqualIds
+        )
         attention = {"short": "short_attention" in self.used, "rotary": "rotary_kernel" in self.used}
         room = {"room": _room(self.device)} if "large_chunks" in self.used else {}
 
         def swap(module: nn.Module) -> Swap | None:
-            if module is model and isinstance(model, Transformer) and (by_token or half is not None or recompute):
+            if (
+                module is model
+                and isinstance(model, Transformer)
+                and (by_token or half is not None or recompute or compares)
+            ):
                 return Swap(FastTransformer, own)
             if type(module) is SelfAttention and (any(attention.values()) or half is not None):
                 return Swap(FastAttention, attention)

@@ -1,5 +1,8 @@
 """The parts of a transformer, each computed by the faster paths that a plan has chosen for it."""
 
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -13,6 +16,10 @@ from longreach.model import Transformer
 from longreach.model.block import Block, LayerInputs, SelfAttention
 from longreach.model.cache import Cache
 from longreach.positions.encodings import Bias
+from longreach.positions.encodings.equal import EqualIds
+
+if TYPE_CHECKING:
+    from longreach.engine.short_attention import Extras
 
 
 class FastTransformer(Transformer):
@@ -82,6 +89,8 @@ class FastTransformer(Transformer):
         keep: Bool[Tensor, "b t t"] | None,
     ) -> LayerInputs:
         inputs = super().layer_inputs(ids, cache, slots, keep)
+        if inputs.bias is not None and type(self.encoding) is EqualIds and cache is None and keep is None:
+            inputs = replace(inputs, bias=EqualIdBias(inputs.bias, self.encoding, ids))
         if self.recompute and inputs.bias is not None:
             inputs.bias.kept = False  # a bias kept in one layer could not be computed again for another
         return inputs
@@ -130,15 +139,21 @@ class FastAttention(SelfAttention):
         qkv_bias: Tensor | None = None,
     ) -> Float[Tensor, "b t w"]:
         """Mix values; the bias of the projection is given where its gradient is wanted from here."""
-        whole = inputs.mask is None and inputs.cache is None
-        if self.short and whole:
+        bias = inputs.bias
+        if (
+            self.short
+            and inputs.mask is None
+            and inputs.cache is None
+            and (bias is None or isinstance(bias, EqualIdBias))
+        ):
             from longreach.engine.short_attention import most_tokens, short_attention  # needs Triton
 
             if qkv.shape[1] <= most_tokens(qkv.dtype):
                 turn = inputs.rotation
                 cos, sin = (None, None) if turn is None else (turn[0][:, 0], turn[1][:, 0])
                 growth = self.mix.growth(inputs.visible, x)
-                mixed: Tensor = short_attention(_with_gradient(qkv, qkv_bias), cos, sin, growth, self.heads)
+                extras = self._extras(bias)
+                mixed: Tensor = short_attention(_with_gradient(qkv, qkv_bias), cos, sin, growth, self.heads, extras)
                 return mixed
         if self.rotary and inputs.rotation is not None and not torch.compiler.is_compiling():
             from longreach.engine.fused.rotary import turn_apart  # needs Triton
@@ -146,6 +161,33 @@ class FastAttention(SelfAttention):
             cos, sin = inputs.rotation[0][:, 0], inputs.rotation[1][:, 0]
             return self.mixed(*turn_apart(qkv, cos, sin, qkv_bias, self.heads), x, inputs, layer)
         return super().attend(_with_gradient(qkv, qkv_bias), x, inputs, layer)
+
+    def _extras(self, bias: "EqualIdBias | None") -> "Extras":
+        """Return what the kernel for short sequences computes besides rotations."""
+        from longreach.engine.short_attention import Extras  # needs Triton
+
+        def by_model(weight: Tensor, dims: int) -> Tensor:
+            return weight if weight.dim() > dims else weight[None]
+
+        own: dict[str, Any] = {}
+        if isinstance(self.norm_q, nn.RMSNorm) and isinstance(self.norm_k, nn.RMSNorm):
+            assert self.norm_q.eps is not None
+            own |= {"norm_q": by_model(self.norm_q.weight, 1), "norm_k": by_model(self.norm_k.weight, 1)}
+            own["eps"] = self.norm_q.eps
+        if self.id_heads is not None:
+            own |= {"id_q": by_model(self.id_heads.query, 2), "id_k": by_model(self.id_heads.key, 2)}
+        if bias is not None:
+            own |= {"ids": bias.ids, "comparing": bias.comparing}
+        return Extras(**own)
+
+
+class EqualIdBias(Bias):
+    """The bias of heads that compare IDs, with the IDs themselves for a kernel that compares them."""
+
+    def __init__(self, bias: Bias, encoding: EqualIds, ids: Int[Tensor, "b g t"]) -> None:
+        super().__init__(bias.make, bias.copies, bias.by_pair)
+        self.ids = torch.stack([ids[:, level] for level in encoding.growing], dim=1).int()
+        self.comparing = encoding.comparing
 
 
 def _with_gradient(qkv: Float[Tensor, "b t wide"], qkv_bias: Tensor | None) -> Float[Tensor, "b t wide"]:

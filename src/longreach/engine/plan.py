@@ -26,7 +26,8 @@ from longreach.errors import BadInput
 from longreach.evaluation import Judge
 from longreach.execution import ExecutionConfig
 from longreach.model import Model, Transformer
-from longreach.model.block import Block, FeedForward, SelfAttention
+from longreach.model.block import Block, FeedForward, IdHeads, SelfAttention
+from longreach.positions.encodings.equal import EqualIds
 
 __all__ = ["PARTS", "Parallel", "Plan", "choose", "describe_plan", "judges", "write_fast"]
 
@@ -174,6 +175,13 @@ class _Facts:
             return f"weights are in {str(self.model.embed.weight.dtype).removeprefix('torch.')}"
         return ""
 
+    def _turned_apart(self) -> str:
+        """Why queries and keys are not turned by the same angles, each head with keys of its own."""
+        attention = self._blocks[0].attention
+        if attention.groups != attention.heads:
+            return "heads share keys and values"
+        return "keys are turned by other angles than queries" if self._encoded[1] is not None else ""
+
     def _only_turned(self) -> str:
         """Why queries and keys are more than turned by one rotation of all dimensions."""
         attention = self._blocks[0].attention
@@ -181,14 +189,10 @@ class _Facts:
             return "id_heads replace queries and keys"
         if isinstance(attention.norm_q, nn.RMSNorm):
             return "queries and keys are normalised"
-        if attention.groups != attention.heads:
-            return "heads share keys and values"
-        rotation, key_rotation, _ = self._encoded
-        if key_rotation is not None:
-            return "keys are turned by other angles than queries"
+        rotation = self._encoded[0]
         if rotation is not None and 2 * rotation[0].shape[-1] != self._transformer.config.head_dim:
             return "only a part of each head is turned"
-        return ""
+        return self._turned_apart()
 
     # reasons against each part
 
@@ -248,20 +252,26 @@ class _Facts:
         return reason
 
     def not_short_attention(self) -> str:
-        reason = self.foreign or self._no_kernels() or self._only_turned()
+        reason = self.foreign or self._no_kernels() or self._turned_apart()
         if reason:
             return reason
+        for block in self._blocks:
+            norms = (block.attention.norm_q, block.attention.norm_k)
+            if not all(type(norm) is nn.Identity or _is_plain(norm, nn.RMSNorm) for norm in norms):
+                return "queries and keys are normalised in another way"
+            if type(block.attention.id_heads) not in (type(None), IdHeads, stacked_class(IdHeads)):
+                return "id_heads are of another class"
         for mix in self.attentions:
             if type(mix).forward is not Attention.forward or type(mix).rescale is not Attention.rescale:
                 return f"{type(mix).__name__} attends in a way of its own"
             if not mix.fused or mix.hides:
                 return f"{type(mix).__name__} is not a softmax over all keys before"
-        if self._encoded[2] is not None:
+        if self._encoded[2] is not None and type(self._transformer.encoding) is not EqualIds:
             return "scores have a bias"
-        from longreach.engine.short_attention import HEAD_SIZES  # needs Triton
+        from longreach.engine.short_attention import LARGEST_HEAD  # needs Triton
 
         size = self._transformer.config.head_dim
-        return "" if size in HEAD_SIZES else f"heads have {size} dimensions, not 32, 64 or 128"
+        return "" if size % 2 == 0 and size <= LARGEST_HEAD else f"heads have {size} dimensions"
 
     def not_rotary_kernel(self) -> str:
         reason = self.foreign or self._no_kernels() or self._only_turned()

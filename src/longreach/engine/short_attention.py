@@ -1,16 +1,17 @@
-"""Rotary softmax attention over short sequences in one kernel, for GPUs.
+"""Softmax attention over short sequences in one kernel, for GPUs.
 
-Kernels made for long sequences waste most of their work on fifty tokens, and turning queries and keys, taking heads
-apart and putting them together again move more bytes than attention itself.  Here one program does a head of a
-sequence, from the fused projection to the mixed values: what it reads and writes, it reads and writes once.  Nothing is
-kept for the backward pass, which computes the weights again.
+Kernels made for long sequences waste most of their work on fifty tokens.  Normalizing and rotating queries and keys,
+taking heads apart and putting them together again move more bytes than attention itself.  Here one program computes a
+head of a sequence, from the fused projection to the mixed values, and reads and writes each number once.  The backward
+pass computes the weights again.
 
-`Attention` and `rotate` are the reference that it is tested against, on a CPU through Triton's interpreter.
+`SelfAttention` is the reference that it is tested against, on a CPU through Triton's interpreter.
 """
 
 # kernels are not annotated: Triton reads their source, and mypy cannot
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,9 +19,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from longreach.engine.fused.groups import sum_groups
 from longreach.engine.kernels import on_its_device
 
-HEAD_SIZES = (32, 64, 128)
+LARGEST_HEAD = 128
+"""The most dimensions of a head."""
 
 
 def most_tokens(dtype: torch.dtype) -> int:
@@ -29,71 +32,226 @@ def most_tokens(dtype: torch.dtype) -> int:
     return 64 if dtype == torch.float32 else 128
 
 
-@triton.jit
-def _load_half(start, rows, inside, stride, half, SIZE: tl.constexpr):
-    """Half of the dimensions of something, for all tokens."""
-    dims = half * SIZE + tl.arange(0, SIZE)
-    return tl.load(start + rows[:, None] * stride + dims[None, :], mask=inside[:, None], other=0.0)
+@dataclass(frozen=True)
+class Extras:
+    """Parts of attention that a model may lack; weights have the model in front, also where there is only one."""
+
+    qkv_bias: Tensor | None = None
+    """A bias [models, 3w] that the projection does not contain yet.  It gets no gradient here."""
+    norm_q: Tensor | None = None
+    """Weights [models, d] of the RMS norm of queries."""
+    norm_k: Tensor | None = None
+    """Weights [models, d] of the RMS norm of keys."""
+    eps: float = 0.0
+    """Added to the mean square in these norms."""
+    id_q: Tensor | None = None
+    """Queries [models, n, d] of the first n heads, in place of the projected ones."""
+    id_k: Tensor | None = None
+    """Keys [models, n, d] of the first n heads, in place of the projected ones."""
+    ids: Tensor | None = None
+    """Position IDs [b, levels, t] in int32, compared by the first heads, which take the levels in turn."""
+    comparing: int = 0
+    """The number of heads that see only tokens with an equal ID; ID 0 sees the first token."""
 
 
 @triton.jit
-def _store_half(start, value, rows, inside, stride, half, SIZE: tl.constexpr):
-    dims = half * SIZE + tl.arange(0, SIZE)
-    tl.store(start + rows[:, None] * stride + dims[None, :], value, mask=inside[:, None])
+def _dimensions(SIZE: tl.constexpr, HALF: tl.constexpr, PAIRS: tl.constexpr):
+    """Return the first and the second dimension of each pair; those beyond the rotated ones are paired too."""
+    index = tl.arange(0, SIZE)
+    if PAIRS == HALF:
+        first, second = index, HALF + index
+    else:
+        first = tl.where(index < PAIRS, index, PAIRS + index)
+        second = tl.where(index < PAIRS, PAIRS + index, HALF + index)
+    return first, second
+
+
+@triton.jit
+def _mask(inside, real, PADS: tl.constexpr):
+    """Return which numbers of a tile exist; with PADS it is wider than the dimensions are."""
+    mask = inside[:, None]
+    if PADS:
+        mask = mask & real[None, :]
+    return mask
+
+
+@triton.jit
+def _load_dims(start, rows, stride, dims, mask):
+    return tl.load(start + rows[:, None] * stride + dims[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def _store_dims(start, value, rows, stride, dims, mask):
+    tl.store(start + rows[:, None] * stride + dims[None, :], value, mask=mask)
 
 
 @triton.jit
 def _turn(first, second, cos, sin):
-    """By the angles of their tokens, the first half against the second."""
-    return (first * cos - second * sin).to(first.dtype), (second * cos + first * sin).to(second.dtype)
+    """Rotate pairs of dimensions by the angles of their tokens."""
+    return first * cos - second * sin, second * cos + first * sin
 
 
 @triton.jit
-def _angles(cos, sin, rows, inside, HALF: tl.constexpr, TURNS: tl.constexpr):
-    """Of all tokens, for all heads; what is not turned gets any."""
-    turn_cos = tl.full((rows.shape[0], HALF), 1.0, tl.float32)
-    turn_sin = turn_cos
+def _angles(cos, sin, rows, inside, SIZE: tl.constexpr, PAIRS: tl.constexpr, TURNS: tl.constexpr):
+    """Load the angles of all tokens; pairs that are not rotated get angle 0."""
+    turn_cos = tl.full((rows.shape[0], SIZE), 1.0, tl.float32)
+    turn_sin = tl.full((rows.shape[0], SIZE), 0.0, tl.float32)
     if TURNS:
-        turn_cos, turn_sin = _load_half(cos, rows, inside, HALF, 0, HALF), _load_half(sin, rows, inside, HALF, 0, HALF)
+        index = tl.arange(0, SIZE)
+        place = rows[:, None] * PAIRS + index[None, :]
+        mask = _mask(inside, index < PAIRS, PAIRS != SIZE)
+        turn_cos = tl.load(cos + place, mask=mask, other=1.0).to(tl.float32)
+        turn_sin = tl.load(sin + place, mask=mask, other=0.0).to(tl.float32)
     return turn_cos, turn_sin
 
 
 @triton.jit
-def _load(
+def _read(
     start,
-    turn_cos,
-    turn_sin,
-    growth,
+    bias,
+    constant,
+    is_constant,
     rows,
-    inside,
+    mask,
     stride,
-    scale,
-    HALF: tl.constexpr,
-    TURNS: tl.constexpr,
-    GROWS: tl.constexpr,
+    first,
+    second,
+    real,
+    BIASED: tl.constexpr,
+    CONSTANT: tl.constexpr,
 ):
-    """Queries and keys, turned, half by half; values; and by what the scores of each query are multiplied."""
-    q1, q2 = _load_half(start, rows, inside, stride, 0, HALF), _load_half(start, rows, inside, stride, 1, HALF)
-    k1, k2 = _load_half(start, rows, inside, stride, 2, HALF), _load_half(start, rows, inside, stride, 3, HALF)
-    v = _load_half(start, rows, inside, stride, 2, 2 * HALF)
-    if TURNS:
-        q1, q2 = _turn(q1, q2, turn_cos, turn_sin)
-        k1, k2 = _turn(k1, k2, turn_cos, turn_sin)
-    factor = tl.full(rows.shape, scale, tl.float32)
-    if GROWS:
-        factor *= tl.load(growth + rows, mask=inside, other=1.0)
-    return q1, q2, k1, k2, v, factor
+    """Load the projected queries or keys of a head, half by half, or those that are the same for all tokens."""
+    x1, x2 = _load_dims(start, rows, stride, first, mask), _load_dims(start, rows, stride, second, mask)
+    if BIASED:
+        x1 = (x1 + tl.load(bias + first, mask=real, other=0.0)[None, :]).to(x1.dtype)
+        x2 = (x2 + tl.load(bias + second, mask=real, other=0.0)[None, :]).to(x2.dtype)
+    if CONSTANT:
+        c1 = tl.load(constant + first, mask=real & is_constant, other=0.0)[None, :].to(x1.dtype)
+        c2 = tl.load(constant + second, mask=real & is_constant, other=0.0)[None, :].to(x2.dtype)
+        x1, x2 = tl.where(is_constant[None, :], c1, x1), tl.where(is_constant[None, :], c2, x2)
+    return x1, x2
 
 
 @triton.jit
-def _weigh(q1, q2, k1, k2, factor, rows, tokens, PRECISION: tl.constexpr):
-    """Scores, and the softmax of what they grow to.  Rows of padding see keys too, so that nothing is divided by 0."""
+def _normalized(x1, x2, eps, HALF: tl.constexpr):
+    """Divide by the root mean square; return the halves and the factor."""
+    x1, x2 = x1.to(tl.float32), x2.to(tl.float32)
+    factor = tl.rsqrt((tl.sum(x1 * x1, 1) + tl.sum(x2 * x2, 1)) / (2 * HALF) + eps)[:, None]
+    return x1 * factor, x2 * factor, factor
+
+
+@triton.jit
+def _prepare(
+    x1,
+    x2,
+    weight,
+    eps,
+    turn_cos,
+    turn_sin,
+    first,
+    second,
+    real,
+    HALF: tl.constexpr,
+    TURNS: tl.constexpr,
+    NORMED: tl.constexpr,
+):
+    """Normalize and rotate queries or keys."""
+    dtype = x1.dtype
+    if NORMED:
+        x1, x2, _ = _normalized(x1, x2, eps, HALF)
+        x1 *= tl.load(weight + first, mask=real, other=0.0)[None, :]
+        x2 *= tl.load(weight + second, mask=real, other=0.0)[None, :]
+    if TURNS:
+        x1, x2 = _turn(x1, x2, turn_cos, turn_sin)
+    return x1.to(dtype), x2.to(dtype)
+
+
+@triton.jit
+def _weigh(q1, q2, k1, k2, factor, seen, PRECISION: tl.constexpr):
+    """Return scores, and the softmax of the scores times a factor."""
     scores = tl.dot(q1, tl.trans(k1), input_precision=PRECISION)
     scores += tl.dot(q2, tl.trans(k2), input_precision=PRECISION)
-    seen = (rows[None, :] <= rows[:, None]) & (rows[None, :] < tokens)
     grown = tl.where(seen, scores * factor[:, None], float("-inf"))
     weights = tl.exp(grown - tl.max(grown, 1)[:, None])
     return scores, weights / tl.sum(weights, 1)[:, None]
+
+
+@triton.jit
+def _seen(ids, batch, head, tokens, levels, comparing, rows, COMPARES: tl.constexpr):
+    """Return which keys each token sees.  Rows of padding see keys too, so that nothing is divided by 0."""
+    seen = (rows[None, :] <= rows[:, None]) & (rows[None, :] < tokens)
+    if COMPARES:
+        own = tl.load(ids + (batch * levels + head % levels) * tokens + rows, mask=rows < tokens, other=0)
+        equal = tl.where(own[:, None] == 0, rows[None, :] == 0, own[:, None] == own[None, :])
+        seen = seen & (equal | (head >= comparing))
+    return seen
+
+
+@triton.jit
+def _factor(growth, growth_row, scale, rows, inside, GROWS: tl.constexpr):
+    """Return the factor of the scores of each query."""
+    factor = tl.full(rows.shape, scale, tl.float32)
+    if GROWS:
+        factor *= tl.load(growth + growth_row + rows, mask=inside, other=1.0).to(tl.float32)
+    return factor
+
+
+@triton.jit
+def _load_head(
+    qkv,
+    cos,
+    sin,
+    growth,
+    bias,
+    norm_q,
+    norm_k,
+    id_q,
+    id_k,
+    ids,
+    tokens,
+    heads,
+    scale,
+    growth_stride,
+    eps,
+    rows_of_model,
+    fixed,
+    levels,
+    comparing,
+    HALF: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAIRS: tl.constexpr,
+    WHOLE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TURNS: tl.constexpr,
+    GROWS: tl.constexpr,
+    BIASED: tl.constexpr,
+    NORMED: tl.constexpr,
+    CONSTANT: tl.constexpr,
+    COMPARES: tl.constexpr,
+):
+    """Return prepared queries and keys, half by half, values, factors of the scores, keys that are seen, and angles."""
+    D: tl.constexpr = 2 * HALF
+    batch, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
+    model, rows = batch // rows_of_model, tl.arange(0, BLOCK)
+    inside, real, whole = rows < tokens, tl.arange(0, SIZE) < HALF, tl.arange(0, WHOLE)
+    first, second = _dimensions(SIZE, HALF, PAIRS)
+    mask, stride, begin = _mask(inside, real, SIZE != HALF), heads * 3 * D, batch * tokens
+    turn_cos, turn_sin = _angles(cos + begin * PAIRS, sin + begin * PAIRS, rows, inside, SIZE, PAIRS, TURNS)
+    own, own_bias = qkv + begin * stride + head * 3 * D, bias + model * stride + head * 3 * D
+    constant, is_constant = (model * fixed + head) * D, tl.full((SIZE,), 0, tl.int32) + head < fixed
+    norm_q, norm_k, id_q, id_k = norm_q + model * D, norm_k + model * D, id_q + constant, id_k + constant
+    q1, q2 = _read(own, own_bias, id_q, is_constant, rows, mask, stride, first, second, real, BIASED, CONSTANT)
+    q1, q2 = _prepare(q1, q2, norm_q, eps, turn_cos, turn_sin, first, second, real, HALF, TURNS, NORMED)
+    own, own_bias = own + D, own_bias + D
+    k1, k2 = _read(own, own_bias, id_k, is_constant, rows, mask, stride, first, second, real, BIASED, CONSTANT)
+    k1, k2 = _prepare(k1, k2, norm_k, eps, turn_cos, turn_sin, first, second, real, HALF, TURNS, NORMED)
+    own, own_bias = own + D, own_bias + D
+    v = _load_dims(own, rows, stride, whole, _mask(inside, whole < D, WHOLE != D))
+    if BIASED:
+        v = (v + tl.load(own_bias + whole, mask=whole < D, other=0.0)[None, :]).to(v.dtype)
+    factor = _factor(growth, batch * growth_stride + head * tokens, scale, rows, inside, GROWS)
+    seen = _seen(ids, batch, head, tokens, levels, comparing, rows, COMPARES)
+    return q1, q2, k1, k2, v, factor, seen, turn_cos, turn_sin
 
 
 @triton.jit
@@ -102,35 +260,124 @@ def _forward(
     cos,
     sin,
     growth,
+    bias,
+    norm_q,
+    norm_k,
+    id_q,
+    id_k,
+    ids,
     mixed,
     tokens,
     heads,
     scale,
     growth_stride,
+    eps,
+    rows_of_model,
+    fixed,
+    levels,
+    comparing,
     HALF: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAIRS: tl.constexpr,
+    WHOLE: tl.constexpr,
     BLOCK: tl.constexpr,
-    HEADS: tl.constexpr,
     TURNS: tl.constexpr,
     GROWS: tl.constexpr,
+    BIASED: tl.constexpr,
+    NORMED: tl.constexpr,
+    CONSTANT: tl.constexpr,
+    COMPARES: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """HEADS heads of a sequence, one after the other."""
-    shares = heads // HEADS
-    batch, first = (tl.program_id(0) // shares).to(tl.int64), tl.program_id(0) % shares * HEADS
-    rows = tl.arange(0, BLOCK)
-    inside = rows < tokens
-    width, stride = heads * 2 * HALF, heads * 6 * HALF
-    begin = batch * tokens
-    turn_cos, turn_sin = _angles(cos + begin * HALF, sin + begin * HALF, rows, inside, HALF, TURNS)
-    for head in range(first, first + HEADS):
-        own = qkv + begin * stride + head * 6 * HALF
-        own_growth = growth + batch * growth_stride + head * tokens
-        q1, q2, k1, k2, v, factor = _load(
-            own, turn_cos, turn_sin, own_growth, rows, inside, stride, scale, HALF, TURNS, GROWS
-        )
-        _, weights = _weigh(q1, q2, k1, k2, factor, rows, tokens, PRECISION)
-        value = tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-        _store_half(mixed + begin * width + head * 2 * HALF, value, rows, inside, width, 0, 2 * HALF)
+    q1, q2, k1, k2, v, factor, seen, _, _ = _load_head(
+        qkv,
+        cos,
+        sin,
+        growth,
+        bias,
+        norm_q,
+        norm_k,
+        id_q,
+        id_k,
+        ids,
+        tokens,
+        heads,
+        scale,
+        growth_stride,
+        eps,
+        rows_of_model,
+        fixed,
+        levels,
+        comparing,
+        HALF,
+        SIZE,
+        PAIRS,
+        WHOLE,
+        BLOCK,
+        TURNS,
+        GROWS,
+        BIASED,
+        NORMED,
+        CONSTANT,
+        COMPARES,
+    )
+    _, weights = _weigh(q1, q2, k1, k2, factor, seen, PRECISION)
+    value = tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+    D: tl.constexpr = 2 * HALF
+    batch, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
+    rows, whole = tl.arange(0, BLOCK), tl.arange(0, WHOLE)
+    start = mixed + batch * tokens * heads * D + head * D
+    _store_dims(start, value, rows, heads * D, whole, _mask(rows < tokens, whole < D, WHOLE != D))
+
+
+@triton.jit
+def _backward_of(
+    d1,
+    d2,
+    own,
+    own_bias,
+    d_own,
+    constant,
+    is_constant,
+    weight,
+    sums,
+    eps,
+    turn_cos,
+    turn_sin,
+    rows,
+    mask,
+    stride,
+    first,
+    second,
+    real,
+    HALF: tl.constexpr,
+    TURNS: tl.constexpr,
+    BIASED: tl.constexpr,
+    NORMED: tl.constexpr,
+    CONSTANT: tl.constexpr,
+):
+    """Store the gradient of projected queries or keys, given that of the prepared ones.
+
+    The gradients of the norm's weights and of constant queries or keys are summed over the tokens of this program.
+    """
+    D: tl.constexpr = 2 * HALF
+    if TURNS:
+        d1, d2 = _turn(d1, d2, turn_cos, -turn_sin)
+    if NORMED:
+        x1, x2 = _read(own, own_bias, constant, is_constant, rows, mask, stride, first, second, real, BIASED, CONSTANT)
+        x1, x2, factor = _normalized(x1, x2, eps, HALF)
+        tl.store(sums + first, tl.sum(d1 * x1, 0), mask=real)
+        tl.store(sums + second, tl.sum(d2 * x2, 0), mask=real)
+        d1 *= tl.load(weight + first, mask=real, other=0.0)[None, :]
+        d2 *= tl.load(weight + second, mask=real, other=0.0)[None, :]
+        along = ((tl.sum(d1 * x1, 1) + tl.sum(d2 * x2, 1)) / D)[:, None]
+        d1, d2 = factor * (d1 - x1 * along), factor * (d2 - x2 * along)
+    if CONSTANT:
+        tl.store(sums + 2 * D + first, tl.sum(d1, 0), mask=real & is_constant)
+        tl.store(sums + 2 * D + second, tl.sum(d2, 0), mask=real & is_constant)
+        d1, d2 = tl.where(is_constant[None, :], 0.0, d1), tl.where(is_constant[None, :], 0.0, d2)
+    _store_dims(d_own, d1, rows, stride, first, mask)
+    _store_dims(d_own, d2, rows, stride, second, mask)
 
 
 @triton.jit
@@ -139,148 +386,320 @@ def _backward(
     cos,
     sin,
     growth,
+    bias,
+    norm_q,
+    norm_k,
+    id_q,
+    id_k,
+    ids,
     d_mixed,
     d_qkv,
     d_growth,
+    sums,
     tokens,
     heads,
     scale,
     growth_stride,
+    eps,
+    rows_of_model,
+    fixed,
+    levels,
+    comparing,
     HALF: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAIRS: tl.constexpr,
+    WHOLE: tl.constexpr,
     BLOCK: tl.constexpr,
-    HEADS: tl.constexpr,
     TURNS: tl.constexpr,
     GROWS: tl.constexpr,
+    BIASED: tl.constexpr,
+    NORMED: tl.constexpr,
+    CONSTANT: tl.constexpr,
+    COMPARES: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    shares = heads // HEADS
-    batch, first = (tl.program_id(0) // shares).to(tl.int64), tl.program_id(0) % shares * HEADS
-    rows = tl.arange(0, BLOCK)
-    inside = rows < tokens
-    width, stride = heads * 2 * HALF, heads * 6 * HALF
-    begin = batch * tokens
-    turn_cos, turn_sin = _angles(cos + begin * HALF, sin + begin * HALF, rows, inside, HALF, TURNS)
-    for head in range(first, first + HEADS):
-        own, d_own = qkv + begin * stride + head * 6 * HALF, d_qkv + begin * stride + head * 6 * HALF
-        own_growth = growth + batch * growth_stride + head * tokens
-        q1, q2, k1, k2, v, factor = _load(
-            own, turn_cos, turn_sin, own_growth, rows, inside, stride, scale, HALF, TURNS, GROWS
-        )
-        scores, weights = _weigh(q1, q2, k1, k2, factor, rows, tokens, PRECISION)
-        d_value = _load_half(d_mixed + begin * width + head * 2 * HALF, rows, inside, width, 0, 2 * HALF)
-        d_v = tl.dot(tl.trans(weights.to(v.dtype)), d_value, input_precision=PRECISION)
-        _store_half(d_own, d_v, rows, inside, stride, 2, 2 * HALF)
-        d_weights = tl.dot(d_value, tl.trans(v), input_precision=PRECISION)
-        d_grown = weights * (d_weights - tl.sum(weights * d_weights, 1)[:, None])
-        if GROWS:
-            d_factor = tl.sum(d_grown * scores, 1) * scale
-            tl.store(d_growth + (batch * heads + head) * tokens + rows, d_factor, mask=inside)
-        d_scores = (d_grown * factor[:, None]).to(v.dtype)
-        d_q1 = tl.dot(d_scores, k1, input_precision=PRECISION)
-        d_q2 = tl.dot(d_scores, k2, input_precision=PRECISION)
-        d_k1 = tl.dot(tl.trans(d_scores), q1, input_precision=PRECISION)
-        d_k2 = tl.dot(tl.trans(d_scores), q2, input_precision=PRECISION)
-        if TURNS:  # back
-            d_q1, d_q2 = _turn(d_q1, d_q2, turn_cos, -turn_sin)
-            d_k1, d_k2 = _turn(d_k1, d_k2, turn_cos, -turn_sin)
-        _store_half(d_own, d_q1, rows, inside, stride, 0, HALF)
-        _store_half(d_own, d_q2, rows, inside, stride, 1, HALF)
-        _store_half(d_own, d_k1, rows, inside, stride, 2, HALF)
-        _store_half(d_own, d_k2, rows, inside, stride, 3, HALF)
+    q1, q2, k1, k2, v, factor, seen, turn_cos, turn_sin = _load_head(
+        qkv,
+        cos,
+        sin,
+        growth,
+        bias,
+        norm_q,
+        norm_k,
+        id_q,
+        id_k,
+        ids,
+        tokens,
+        heads,
+        scale,
+        growth_stride,
+        eps,
+        rows_of_model,
+        fixed,
+        levels,
+        comparing,
+        HALF,
+        SIZE,
+        PAIRS,
+        WHOLE,
+        BLOCK,
+        TURNS,
+        GROWS,
+        BIASED,
+        NORMED,
+        CONSTANT,
+        COMPARES,
+    )
+    D: tl.constexpr = 2 * HALF
+    batch, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
+    model, rows = batch // rows_of_model, tl.arange(0, BLOCK)
+    inside, real, whole = rows < tokens, tl.arange(0, SIZE) < HALF, tl.arange(0, WHOLE)
+    first, second = _dimensions(SIZE, HALF, PAIRS)
+    mask, whole_mask = _mask(inside, real, SIZE != HALF), _mask(inside, whole < D, WHOLE != D)
+    stride, begin = heads * 3 * D, batch * tokens
+    scores, weights = _weigh(q1, q2, k1, k2, factor, seen, PRECISION)
+    d_value = _load_dims(d_mixed + begin * heads * D + head * D, rows, heads * D, whole, whole_mask)
+    d_own = d_qkv + begin * stride + head * 3 * D
+    d_v = tl.dot(tl.trans(weights.to(v.dtype)), d_value, input_precision=PRECISION)
+    _store_dims(d_own + 2 * D, d_v, rows, stride, whole, whole_mask)
+    d_weights = tl.dot(d_value, tl.trans(v), input_precision=PRECISION)
+    d_grown = weights * (d_weights - tl.sum(weights * d_weights, 1)[:, None])
+    if GROWS:
+        d_factor = tl.sum(d_grown * scores, 1) * scale
+        tl.store(d_growth + (batch * heads + head) * tokens + rows, d_factor, mask=inside)
+    d_scores = (d_grown * factor[:, None]).to(v.dtype)
+    d_q1 = tl.dot(d_scores, k1, input_precision=PRECISION)
+    d_q2 = tl.dot(d_scores, k2, input_precision=PRECISION)
+    d_k1 = tl.dot(tl.trans(d_scores), q1, input_precision=PRECISION)
+    d_k2 = tl.dot(tl.trans(d_scores), q2, input_precision=PRECISION)
+    own, own_bias = qkv + begin * stride + head * 3 * D, bias + model * stride + head * 3 * D
+    constant, is_constant = (model * fixed + head) * D, tl.full((SIZE,), 0, tl.int32) + head < fixed
+    sums += (batch * heads + head) * 4 * D
+    _backward_of(
+        d_q1,
+        d_q2,
+        own,
+        own_bias,
+        d_own,
+        id_q + constant,
+        is_constant,
+        norm_q + model * D,
+        sums,
+        eps,
+        turn_cos,
+        turn_sin,
+        rows,
+        mask,
+        stride,
+        first,
+        second,
+        real,
+        HALF,
+        TURNS,
+        BIASED,
+        NORMED,
+        CONSTANT,
+    )
+    _backward_of(
+        d_k1,
+        d_k2,
+        own + D,
+        own_bias + D,
+        d_own + D,
+        id_k + constant,
+        is_constant,
+        norm_k + model * D,
+        sums + D,
+        eps,
+        turn_cos,
+        turn_sin,
+        rows,
+        mask,
+        stride,
+        first,
+        second,
+        real,
+        HALF,
+        TURNS,
+        BIASED,
+        NORMED,
+        CONSTANT,
+    )
 
 
 @torch.library.custom_op("longreach::short_attention", mutates_args=())
-def short_attention(qkv: Tensor, cos: Tensor | None, sin: Tensor | None, growth: Tensor | None, heads: int) -> Tensor:
-    """Causal attention from the fused projection [b, t, 3w], per head query, key and value, to mixed values [b, t, w].
-
-    `cos` and `sin` [b, t, d/2] turn queries and keys; `growth` [b or 1, h, t] multiplies the scores of each query.
-    """
-    qkv, cos, sin, growth = _in_rows(qkv, cos, sin, growth)
+def _short_attention(
+    qkv: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    growth: Tensor | None,
+    bias: Tensor | None,
+    norm_q: Tensor | None,
+    norm_k: Tensor | None,
+    id_q: Tensor | None,
+    id_k: Tensor | None,
+    ids: Tensor | None,
+    heads: int,
+    eps: float,
+    comparing: int,
+) -> Tensor:
+    tensors = _contiguous(qkv, cos, sin, growth, bias, norm_q, norm_k, id_q, id_k, ids)
     b, t, w3 = qkv.shape
     mixed = qkv.new_empty(b, t, w3 // 3)
+    sizes = _sizes(tensors, heads, eps, comparing)
+    if sizes["BLOCK"] <= 64:
+        sizes["num_warps"] = 2  # more programs at a time
     with on_its_device(qkv):
-        sizes = _sizes(qkv, cos, growth, heads)
-        if sizes["BLOCK"] <= 64:
-            sizes["num_warps"] = 2  # more of them at a time
-        _forward[(b * heads // sizes["HEADS"],)](*_or_any(qkv, cos, sin, growth), mixed, **sizes)
+        _forward[(b * heads,)](*_or_any(tensors), mixed, **sizes)
     return mixed
 
 
 @torch.library.custom_op("longreach::short_attention_backward", mutates_args=())
 def _short_attention_backward(
-    d_mixed: Tensor, qkv: Tensor, cos: Tensor | None, sin: Tensor | None, growth: Tensor | None, heads: int
-) -> tuple[Tensor, Tensor]:
-    qkv, cos, sin, growth = _in_rows(qkv, cos, sin, growth)
-    b, t, _ = qkv.shape
-    d_qkv = torch.empty_like(qkv)
-    d_growth = qkv.new_empty((b, heads, t) if growth is not None else 0, dtype=torch.float32)
-    sizes = _sizes(qkv, cos, growth, heads)
+    d_mixed: Tensor,
+    qkv: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    growth: Tensor | None,
+    bias: Tensor | None,
+    norm_q: Tensor | None,
+    norm_k: Tensor | None,
+    id_q: Tensor | None,
+    id_k: Tensor | None,
+    ids: Tensor | None,
+    heads: int,
+    eps: float,
+    comparing: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of the projection and of growth, and sums over the tokens of each head of each sequence."""
+    tensors = _contiguous(qkv, cos, sin, growth, bias, norm_q, norm_k, id_q, id_k, ids)
+    d_qkv, d_growth, sums = _gradients(qkv, growth, norm_q, id_q, heads)
     with on_its_device(qkv):
-        tensors = (*_or_any(qkv, cos, sin, growth), d_mixed.contiguous(), d_qkv, d_growth)
-        _backward[(b * heads // sizes["HEADS"],)](*tensors, **sizes)
-    return d_qkv, d_growth
+        _backward[(len(qkv) * heads,)](
+            *_or_any(tensors), d_mixed.contiguous(), d_qkv, d_growth, sums, **_sizes(tensors, heads, eps, comparing)
+        )
+    return d_qkv, d_growth, sums
 
 
-def _in_rows(qkv: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """As the kernels index them; as a rule they lie so already."""
-    cos, sin, growth = (None if tensor is None else tensor.contiguous() for tensor in others)
-    return qkv.contiguous(), cos, sin, growth
+def _gradients(
+    qkv: Tensor, growth: Tensor | None, norm_q: Tensor | None, id_q: Tensor | None, heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return places for the results of the backward pass; those that are not needed are empty."""
+    b, t, w3 = qkv.shape
+    summed = (b, heads, 4, w3 // (3 * heads)) if norm_q is not None or id_q is not None else (0,)
+    of_growth = (b, heads, t) if growth is not None else (0,)
+    new = qkv.new_empty
+    return new(qkv.shape), new(of_growth, dtype=torch.float32), new(summed, dtype=torch.float32)
 
 
-def _or_any(qkv: Tensor, *others: Tensor | None) -> tuple[Tensor, ...]:
-    """With something to point at in place of what is not there, which the kernels do not read."""
-    return qkv, *(qkv if tensor is None else tensor for tensor in others)
+def _contiguous(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Lay tensors out as the kernels index them; as a rule they are."""
+    return tuple(None if tensor is None else tensor.contiguous() for tensor in tensors)
 
 
-def _sizes(qkv: Tensor, cos: Tensor | None, growth: Tensor | None, heads: int) -> dict[str, Any]:
-    """What both kernels are told about their tensors."""
-    t, w3 = qkv.shape[1:]
+def _or_any(tensors: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    """Replace missing tensors, which the kernels do not read, by another one that has an address."""
+    return tuple(tensors[0] if tensor is None else tensor for tensor in tensors)
+
+
+def _sizes(tensors: tuple[Tensor | None, ...], heads: int, eps: float, comparing: int) -> dict[str, Any]:
+    """Return the scalar and compile-time arguments of both kernels."""
+    qkv, cos, _, growth, bias, norm_q, _, id_q, _, ids = tensors
+    assert qkv is not None
+    b, t, w3 = qkv.shape
     size = w3 // (3 * heads)
-    block = max(16, triton.next_power_of_2(t))
+    models = next((len(weights) for weights in (bias, norm_q, id_q) if weights is not None), 1)
     return {
         "tokens": t,
         "heads": heads,
         "scale": size**-0.5,
         "growth_stride": 0 if growth is None or len(growth) == 1 else growth.stride(0),
+        "eps": eps,
+        "rows_of_model": b // models,
+        "fixed": 0 if id_q is None else id_q.shape[1],
+        "levels": 1 if ids is None else ids.shape[1],
+        "comparing": comparing,
         "HALF": size // 2,
-        "BLOCK": block,
-        # two or eight one after the other, with shared angles, were not faster; without a loop at all both kernels
-        # were slower, for Triton copies ahead of time in loops only
-        "HEADS": 1,
+        "SIZE": max(16, triton.next_power_of_2(size // 2)),
+        "PAIRS": size // 2 if cos is None else cos.shape[-1],
+        "WHOLE": max(16, triton.next_power_of_2(size)),
+        "BLOCK": max(16, triton.next_power_of_2(t)),
         "TURNS": cos is not None,
         "GROWS": growth is not None,
-        # in fp32 products are exact: which key is ahead must not hang on the last bits of tf32
+        "BIASED": bias is not None,
+        "NORMED": norm_q is not None,
+        "CONSTANT": id_q is not None,
+        "COMPARES": ids is not None,
+        # in fp32 products are exact: which key is ahead must not depend on the last bits of tf32
         "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32",
         "num_warps": 4,  # fastest for 50 and for 100 tokens
         "num_stages": 2,  # more would take the memory of other programs
     }
 
 
-@short_attention.register_fake
-def _(qkv: Tensor, cos: Tensor | None, sin: Tensor | None, growth: Tensor | None, heads: int) -> Tensor:
+@_short_attention.register_fake
+def _(qkv: Tensor, *others: Any) -> Tensor:
     b, t, w3 = qkv.shape
     return qkv.new_empty(b, t, w3 // 3)
 
 
 @_short_attention_backward.register_fake
-def _(
-    d_mixed: Tensor, qkv: Tensor, cos: Tensor | None, sin: Tensor | None, growth: Tensor | None, heads: int
-) -> tuple[Tensor, Tensor]:
-    shape = (len(qkv), heads, qkv.shape[1]) if growth is not None else (0,)
-    return torch.empty_like(qkv), qkv.new_empty(shape, dtype=torch.float32)
+def _(d_mixed: Tensor, qkv: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    _, _, growth, _, norm_q, _, id_q, _, _, heads, _, _ = others
+    return _gradients(qkv, growth, norm_q, id_q, heads)
 
 
 def _keep(ctx, inputs, output) -> None:
-    *tensors, ctx.heads = inputs
+    *tensors, ctx.heads, ctx.eps, ctx.comparing = inputs
     ctx.save_for_backward(*tensors)
 
 
 def _differentiate(ctx, d_mixed):
-    qkv, cos, sin, growth = ctx.saved_tensors
-    d_qkv, d_growth = _short_attention_backward(d_mixed, qkv, cos, sin, growth, ctx.heads)
-    if growth is not None:
-        d_growth = d_growth.sum_to_size(growth.shape).to(growth.dtype)
-    return d_qkv, None, None, None if growth is None else d_growth, None
+    tensors = ctx.saved_tensors
+    growth, norm_q, id_q = tensors[3], tensors[5], tensors[7]
+    d_qkv, d_growth, sums = _short_attention_backward(d_mixed, *tensors, ctx.heads, ctx.eps, ctx.comparing)
+    d_growth = None if growth is None else d_growth.sum_to_size(growth.shape).to(growth.dtype)
+    d_norms: tuple[Any, ...] = (None, None)
+    d_ids: tuple[Any, ...] = (None, None)
+    if norm_q is not None:
+        models, size = norm_q.shape
+        d_norms = sum_groups(sums.view(models, -1, 4, size)).view(models, 4, size)[:, :2].unbind(1)
+    if id_q is not None:
+        models, fixed, size = id_q.shape
+        d_ids = sums.view(models, -1, ctx.heads, 4, size)[:, :, :fixed, 2:].sum(1).unbind(2)
+    return d_qkv, None, None, d_growth, None, *d_norms, *d_ids, None, None, None, None
 
 
-short_attention.register_autograd(_differentiate, setup_context=_keep)
+_short_attention.register_autograd(_differentiate, setup_context=_keep)
+
+
+def short_attention(
+    qkv: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    growth: Tensor | None,
+    heads: int,
+    extras: Extras = Extras(),
+) -> Tensor:
+    """Return the mixed values [b, t, w] of causal attention over the fused projection [b, t, 3w].
+
+    The projection holds query, key and value of each head in turn.  `cos` and `sin` [b, t, pairs] rotate queries and
+    keys; `growth` [b or 1, heads, t] multiplies the scores of each query.
+    """
+    own = extras
+    mixed: Tensor = _short_attention(
+        qkv,
+        cos,
+        sin,
+        growth,
+        own.qkv_bias,
+        own.norm_q,
+        own.norm_k,
+        own.id_q,
+        own.id_k,
+        own.ids,
+        heads,
+        own.eps,
+        own.comparing,
+    )
+    return mixed
