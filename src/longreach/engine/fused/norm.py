@@ -64,9 +64,10 @@ def _forward(
     off = value
     if not RMS:
         centre = tl.sum(value, 1) / width
-        tl.store(mean + model * rows + row, centre, mask=row < rows)
         off = tl.where(inside, value - centre[:, None], 0.0)
     factor = tl.rsqrt(tl.sum(off * off, 1) / width + eps)
+    if not RMS:
+        tl.store(mean + model * rows + row, centre, mask=row < rows)
     tl.store(scale + row, factor, mask=row < rows)
     hat = off * factor[:, None]
     for_1 = hat * tl.load(weight1 + weights, mask=real, other=0.0)[None, :]
