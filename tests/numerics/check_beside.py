@@ -8,7 +8,7 @@ import torch
 from by_kernels import by_kernels, small_model
 from losses import token_losses
 
-from longreach.api import TransformerConfig
+from longreach.api import LlamaConfig, TransformerConfig
 from longreach.engine.second_stream import Watch, beside_backward
 
 
@@ -39,9 +39,9 @@ def backward(model, sample, ids, way, also=lambda model: 0.0):
         (token_losses(model, sample, ids).sum() + more).backward()
 
 
-def late_gradients(models, kernel, by_token):
-    """How many come late, and whether they are those that come at once."""
-    model, sample, ids = small_model(TransformerConfig(layers=2, width=64, heads=2), models)
+def late_gradients(kind, models, kernel, by_token):
+    """Return how many gradients come late, and whether they equal those that come at once."""
+    model, sample, ids = small_model(kind(layers=2, width=64, heads=2), models)
     twin, gradients = by_kernels(model, kernel, by_token), []
     for way in (Late(), Watch()):
         model.zero_grad()
@@ -83,10 +83,17 @@ def found_right(change, passes=1, **options):
     return watch.finds_nobody_waiting(model.parameters())
 
 
-cases = [(1, "short", True), (1, "none", False), (2, "short", False), (2, "rotary", True)]
+cases = [
+    (TransformerConfig, 1, "short", True),
+    (TransformerConfig, 1, "none", False),
+    (TransformerConfig, 2, "short", False),
+    (TransformerConfig, 2, "rotary", True),
+    (LlamaConfig, 1, "short", True),
+    (LlamaConfig, 2, "none", False),
+]
 json.dump(
     {
-        "late": {str(case): late_gradients(*case) for case in cases},
+        "late": {f"{case[0].__name__} {case[1:]}": late_gradients(*case) for case in cases},
         "found right": {
             "as it is": found_right(lambda model: None),
             "two passes": found_right(lambda model: None, passes=2),

@@ -72,9 +72,9 @@ def spread(model):
 
 
 def counted(compute, calls):
-    def count(self, bias):
-        calls.append(bias)
-        return compute(self, bias)
+    def count(self, *given):
+        calls.append(given)
+        return compute(self, *given)
 
     return count
 

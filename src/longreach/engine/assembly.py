@@ -25,7 +25,7 @@ from longreach.training.step import AnyStep, Step
 
 PARTS = {
     "first_layer_by_token": "the first layer is computed once for each entry of the vocabulary",
-    "fused_layers": "layers of GPT-NeoX's kind are computed by fused kernels in half precision",
+    "fused_layers": "fused kernels compute the layers in half precision",
     "gelu_products": "products of fused layers compute GELU and its slope in the same kernel",
     "short_attention": "one kernel attends within sequences of up to 128 tokens",
     "rotary_kernel": "one kernel turns queries and keys and takes heads apart",

@@ -137,24 +137,22 @@ class FastAttention(SelfAttention):
         inputs: LayerInputs,
         layer: int,
         qkv_bias: Tensor | None = None,
+        missing_bias: Tensor | None = None,
     ) -> Float[Tensor, "b t w"]:
-        """Mix values; the bias of the projection is given where its gradient is wanted from here."""
-        bias = inputs.bias
-        if (
-            self.short
-            and inputs.mask is None
-            and inputs.cache is None
-            and (bias is None or isinstance(bias, EqualIdBias))
-        ):
-            from longreach.engine.short_attention import most_tokens, short_attention  # needs Triton
+        """Mix values.
 
-            if qkv.shape[1] <= most_tokens(qkv.dtype):
-                turn = inputs.rotation
-                cos, sin = (None, None) if turn is None else (turn[0][:, 0], turn[1][:, 0])
-                growth = self.mix.growth(inputs.visible, x)
-                extras = self._extras(bias)
-                mixed: Tensor = short_attention(_with_gradient(qkv, qkv_bias), cos, sin, growth, self.heads, extras)
-                return mixed
+        The gradient of the projection's bias `qkv_bias`, if given, is accumulated here.  `missing_bias` is a bias that
+        the projection does not contain yet; it needs `is_short`.
+        """
+        if self.is_short(qkv.shape[1], qkv.dtype, inputs):
+            from longreach.engine.short_attention import short_attention  # needs Triton
+
+            turn = inputs.rotation
+            cos, sin = (None, None) if turn is None else (turn[0][:, 0], turn[1][:, 0])
+            growth = self.mix.growth(inputs.visible, x)
+            extras = self._extras(inputs.bias, missing_bias)
+            mixed: Tensor = short_attention(_with_gradient(qkv, qkv_bias), cos, sin, growth, self.heads, extras)
+            return mixed
         if self.rotary and inputs.rotation is not None and not torch.compiler.is_compiling():
             from longreach.engine.fused.rotary import turn_apart  # needs Triton
 
@@ -162,21 +160,29 @@ class FastAttention(SelfAttention):
             return self.mixed(*turn_apart(qkv, cos, sin, qkv_bias, self.heads), x, inputs, layer)
         return super().attend(_with_gradient(qkv, qkv_bias), x, inputs, layer)
 
-    def _extras(self, bias: "EqualIdBias | None") -> "Extras":
+    def is_short(self, tokens: int, dtype: torch.dtype, inputs: LayerInputs) -> bool:
+        """Return whether the kernel for short sequences attends."""
+        if not self.short or inputs.mask is not None or inputs.cache is not None:
+            return False
+        from longreach.engine.short_attention import most_tokens  # needs Triton
+
+        return tokens <= most_tokens(dtype) and (inputs.bias is None or isinstance(inputs.bias, EqualIdBias))
+
+    def _extras(self, bias: Bias | None, missing_bias: Tensor | None) -> "Extras":
         """Return what the kernel for short sequences computes besides rotations."""
         from longreach.engine.short_attention import Extras  # needs Triton
 
         def by_model(weight: Tensor, dims: int) -> Tensor:
             return weight if weight.dim() > dims else weight[None]
 
-        own: dict[str, Any] = {}
+        own: dict[str, Any] = {"qkv_bias": missing_bias}
         if isinstance(self.norm_q, nn.RMSNorm) and isinstance(self.norm_k, nn.RMSNorm):
             assert self.norm_q.eps is not None
             own |= {"norm_q": by_model(self.norm_q.weight, 1), "norm_k": by_model(self.norm_k.weight, 1)}
             own["eps"] = self.norm_q.eps
         if self.id_heads is not None:
             own |= {"id_q": by_model(self.id_heads.query, 2), "id_k": by_model(self.id_heads.key, 2)}
-        if bias is not None:
+        if isinstance(bias, EqualIdBias):
             own |= {"ids": bias.ids, "comparing": bias.comparing}
         return Extras(**own)
 

@@ -227,26 +227,28 @@ class _Facts:
             return "layers are compiled"
         if model.config.loops > 1:
             return "the model loops over its layers"
-        if not model.config.parallel_residual or model.config.gated:
-            return "only layers of GPT-NeoX's kind are fused: attention beside an ungated feed-forward net"
         from longreach.engine.fused import WIDEST  # needs Triton
 
         if model.config.width > WIDEST:
             return f"the width is above {WIDEST}"
         norms = [model.norm, *(norm for block in self._blocks for norm in (block.norm1, block.norm2))]
-        maps = [
-            part
-            for block in self._blocks
-            for part in (block.attention.qkv, block.attention.out, block.feed_forward.up, block.feed_forward.out)
-        ]
-        if not all(_is_plain(norm, nn.LayerNorm) and norm.bias is not None for norm in norms):
-            return "norms are not layer norms with biases"
-        if not all(_is_plain(part, nn.Linear) and part.bias is not None for part in maps):
-            return "linear maps have no biases"
+        if not all(_is_plain(norm, nn.LayerNorm, nn.RMSNorm) and norm.weight is not None for norm in norms):
+            return "norms are neither layer norms nor RMS norms with weights"
+        if norms[0].eps is None or len({(type(norm), _has_bias(norm), norm.eps) for norm in norms}) > 1:
+            return "norms differ in their class, biases or eps"
+        nets = [block.feed_forward for block in self._blocks]
+        maps = [part for block in self._blocks for part in (block.attention.qkv, block.attention.out)]
+        maps += [part for net in nets for part in (net.gate, net.up, net.out) if part is not None]
+        if not all(_is_plain(part, nn.Linear) for part in maps):
+            return "a linear map is of another class"
+        if any(net.gate is not None and _has_bias(net.gate) != _has_bias(net.up) for net in nets):
+            return "only one map of a gated feed-forward net has a bias"
         return ""
 
     def not_gelu_products(self) -> str:
         reason = self.not_fused_layers()
+        if not reason and self._transformer.config.gated:
+            return "hidden units are gated"
         if not reason and torch.cuda.is_available() and torch.cuda.get_device_capability(self.device) < (9, 0):
             return "needs a GPU of compute capability 9.0 or newer"
         return reason
@@ -383,6 +385,11 @@ class _Facts:
 def _is_plain(part: nn.Module, *kinds: type[nn.Module]) -> bool:
     """Return whether a part is of just one of these classes of torch, or of its stacked version."""
     return any(type(part) in (kind, STACKED[kind]) for kind in kinds)
+
+
+def _has_bias(part: nn.Module) -> bool:
+    """Return whether a norm or a linear map has a bias."""
+    return getattr(part, "bias", None) is not None
 
 
 def _has_hook(module: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""GELU of hidden units with their bias, and the gradients of both, in one pass each.
+"""GELU of hidden units with a bias if any, and the gradients of both, in one pass each.
 
 The forward pass keeps slopes instead of the hidden units themselves: they cost a few operations more while the numbers
 are at hand, and the backward pass is a product then, which waits for nothing but memory.  The normal distribution
@@ -33,13 +33,24 @@ def gelu_with_slope(x):
 
 
 @triton.jit
-def _forward(units, bias, after, rows, width, SLOPES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _forward(
+    units,
+    bias,
+    after,
+    rows,
+    width,
+    SLOPES: tl.constexpr,
+    BIASED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column, model = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(2).to(tl.int64)
     inside = (row < rows)[:, None] & (column < width)[None, :]
     place = (model * rows + row)[:, None] * width + column[None, :]
     x = tl.load(units + place, mask=inside, other=0.0).to(tl.float32)
-    x += tl.load(bias + model * width + column, mask=column < width, other=0.0)[None, :]
+    if BIASED:
+        x += tl.load(bias + model * width + column, mask=column < width, other=0.0)[None, :]
     value, slope = gelu_with_slope(x)
     tl.store(after + place, value, mask=inside)
     if SLOPES:
@@ -47,7 +58,18 @@ def _forward(units, bias, after, rows, width, SLOPES: tl.constexpr, ROWS: tl.con
 
 
 @triton.jit
-def _backward(d_after, slopes, d_units, sums, rows, width, rows_in_group, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _backward(
+    d_after,
+    slopes,
+    d_units,
+    sums,
+    rows,
+    width,
+    rows_in_group,
+    BIASED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     group, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     model, real = tl.program_id(2).to(tl.int64), column < width
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -59,28 +81,41 @@ def _backward(d_after, slopes, d_units, sums, rows, width, rows_in_group, ROWS: 
         slope = tl.load(slopes + place, mask=inside, other=0.0).to(tl.float32)
         d_unit = tl.load(d_after + place, mask=inside, other=0.0).to(tl.float32) * slope
         tl.store(d_units + place, d_unit, mask=inside)
-        total += d_unit
-    tl.store(sums + (model * tl.num_programs(0) + group) * width + column, tl.sum(total, 0), mask=real)
+        if BIASED:
+            total += d_unit
+    if BIASED:
+        tl.store(sums + (model * tl.num_programs(0) + group) * width + column, tl.sum(total, 0), mask=real)
 
 
-def gelu_and_slopes(units: Tensor, bias: Tensor, with_slopes: bool = True) -> tuple[Tensor, Tensor | None]:
-    """Of units [rows, width] with a bias added, each model's to its rows where several are stacked.  The slopes
-    overwrite the units where they are wanted."""
+def gelu_and_slopes(units: Tensor, bias: Tensor | None, with_slopes: bool = True) -> tuple[Tensor, Tensor | None]:
+    """Return GELU of units [rows, width] plus a bias, and its slopes if wanted, which overwrite the units.
+
+    Each stacked model adds its bias to its rows.
+    """
     after = torch.empty_like(units)
     width = units.shape[1]
-    models = bias.numel() // width
+    models = 1 if bias is None else bias.numel() // width
     rows = len(units) // models
     with on_its_device(units):
         _forward[(triton.cdiv(rows, _ROWS), triton.cdiv(width, _COLUMNS), models)](
-            units, bias, after, rows, width, SLOPES=with_slopes, ROWS=_ROWS, COLUMNS=_COLUMNS
+            units,
+            bias,
+            after,
+            rows,
+            width,
+            SLOPES=with_slopes,
+            BIASED=bias is not None,
+            ROWS=_ROWS,
+            COLUMNS=_COLUMNS,
         )
     return after, units if with_slopes else None
 
 
-def gelu_backward(d_after: Tensor, slopes: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of units and bias."""
+def gelu_backward(d_after: Tensor, slopes: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of units and bias."""
     d_units = torch.empty_like(slopes)
-    groups = Groups(slopes, models=bias.numel() // slopes.shape[1])
+    groups = Groups(slopes, models=1 if bias is None else bias.numel() // slopes.shape[1])
+    sums = None if bias is None else groups.sums
     with on_its_device(slopes):
-        _backward[groups.grid](d_after, slopes, d_units, groups.sums, *groups.sizes, **groups.block)
-    return d_units, beside(sum_groups, groups.sums).view(bias.shape)
+        _backward[groups.grid](d_after, slopes, d_units, sums, *groups.sizes, BIASED=bias is not None, **groups.block)
+    return d_units, None if bias is None else beside(sum_groups, groups.sums).view(bias.shape)

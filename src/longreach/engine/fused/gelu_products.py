@@ -45,9 +45,23 @@ def _can_launch(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 @triton.jit
-def _put(after, slopes, units, bias, row, column, width, SLOPES: tl.constexpr, COLUMNS: tl.constexpr):
-    place = column + tl.arange(0, COLUMNS)
-    value, slope = gelu_with_slope(units + tl.load(bias + place, mask=place < width, other=0.0)[None, :])
+def _put(
+    after,
+    slopes,
+    units,
+    bias,
+    model,
+    row,
+    column,
+    width,
+    SLOPES: tl.constexpr,
+    BIASED: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    if BIASED:
+        place = column + tl.arange(0, COLUMNS)
+        units += tl.load(bias + model * width + place, mask=place < width, other=0.0)[None, :]
+    value, slope = gelu_with_slope(units)
     after.store([row, column], value.to(after.dtype))
     if SLOPES:
         slopes.store([row, column], slope.to(slopes.dtype))
@@ -65,6 +79,7 @@ def _forward(
     depth,
     tiles,
     SLOPES: tl.constexpr,
+    BIASED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -79,9 +94,8 @@ def _forward(
             units = tl.dot(x.load([row, start]), weight.load([model * width + column, start]).T, units)
         # by halves: GELU and what it needs fit into registers then
         first, second = tl.split(tl.permute(tl.reshape(units, (ROWS, 2, COLUMNS // 2)), (0, 2, 1)))
-        own = bias + model * width
-        _put(after, slopes, first, own, row, column, width, SLOPES, COLUMNS // 2)
-        _put(after, slopes, second, own, row, column + COLUMNS // 2, width, SLOPES, COLUMNS // 2)
+        _put(after, slopes, first, bias, model, row, column, width, SLOPES, BIASED, COLUMNS // 2)
+        _put(after, slopes, second, bias, model, row, column + COLUMNS // 2, width, SLOPES, BIASED, COLUMNS // 2)
 
 
 @triton.jit
@@ -94,6 +108,7 @@ def _backward(
     rows,
     width,
     depth,
+    BIASED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -107,15 +122,18 @@ def _backward(
         total = tl.dot(d_out.load([row, start]), weight.load([model * depth + start, column]), total)
     total *= slopes.load([row, column]).to(tl.float32)
     d_units.store([row, column], total.to(d_units.dtype))
-    place = column + tl.arange(0, COLUMNS)
-    tl.store(sums + group * width + place, tl.sum(total, 0), mask=place < width)
+    if BIASED:
+        place = column + tl.arange(0, COLUMNS)
+        tl.store(sums + group * width + place, tl.sum(total, 0), mask=place < width)
 
 
-def gelu_of_product(x: Tensor, weight: Tensor, bias: Tensor, with_slopes: bool = True) -> tuple[Tensor, Tensor | None]:
-    """GELU of x @ weight.T + bias, and its slopes where they are wanted, for x [rows, depth] and a weight [width,
-    depth], or one for each of the stacked models."""
+def gelu_of_product(
+    x: Tensor, weight: Tensor, bias: Tensor | None, with_slopes: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """Return GELU of x @ weight.T + bias, and its slopes if wanted, for x [rows, depth] and a weight [width, depth],
+    or one for each of the stacked models."""
     width, depth = weight.shape[-2:]
-    models = bias.numel() // width
+    models = weight.numel() // (width * depth)
     after = x.new_empty(len(x), width)
     slopes = torch.empty_like(after) if with_slopes else None
     tiles = triton.cdiv(len(x), _ROWS) * triton.cdiv(width, _COLUMNS)
@@ -132,18 +150,22 @@ def gelu_of_product(x: Tensor, weight: Tensor, bias: Tensor, with_slopes: bool =
             depth,
             tiles,
             SLOPES=with_slopes,
+            BIASED=bias is not None,
             **_block(),
         )
     return after, slopes
 
 
-def backward_of_product(d_out: Tensor, weight: Tensor, slopes: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of units and bias, from that of the output [rows, depth] and its weight [depth, width]."""
+def backward_of_product(
+    d_out: Tensor, weight: Tensor, slopes: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of units and bias, from that of the output [rows, depth] and its weight [depth, width]."""
     depth, width = weight.shape[-2:]
-    models = bias.numel() // width
+    models = weight.numel() // (width * depth)
     d_units = torch.empty_like(slopes)
     groups = triton.cdiv(len(d_out), _ROWS)
-    sums = slopes.new_empty(models, groups // models, width, dtype=torch.float32)
+    shape = (models, groups // models, width)
+    sums = None if bias is None else slopes.new_empty(shape, dtype=torch.float32)
     tile = [_ROWS, _COLUMNS]
     with on_its_device(d_out):
         _backward[(groups * triton.cdiv(width, _COLUMNS),)](
@@ -155,9 +177,10 @@ def backward_of_product(d_out: Tensor, weight: Tensor, slopes: Tensor, bias: Ten
             len(d_out) // models,
             width,
             depth,
+            BIASED=bias is not None,
             **_block(),
         )
-    return d_units, beside(sum_groups, sums).view(bias.shape)
+    return d_units, None if bias is None else beside(sum_groups, sums).view(bias.shape)
 
 
 def _block() -> dict[str, int]:
