@@ -19,8 +19,8 @@ class ExecutionConfig(Settings):
     graph: bool = True
     """On a GPU: record a training step, a test batch and a decoding step as CUDA graphs and replay them."""
     compile: bool = False
-    """Compile the layers with torch.compile: half a minute at the start, then faster steps.  Layers of GPT-NeoX's kind
-    are faster without, in bf16 on a GPU: fused kernels compute them there."""
+    """Compile the layers with torch.compile: half a minute at the start, then faster steps.  GPT-NeoX layers are
+    faster without, in bf16 on a GPU: fused kernels compute them there."""
     recompute: bool = False
     """Keep only the inputs of layers for the backward pass and compute the rest again: less memory, for one more
     forward pass."""

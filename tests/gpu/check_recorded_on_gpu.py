@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from drawn_tasks import Echo
 
-from longreach.api import Copy, Coupled, Sequential, TransformerConfig, build_model
+from longreach.api import Copy, Coupled, LlamaConfig, Sequential, TransformerConfig, build_model
 from longreach.engine import second_stream as beside
 from longreach.engine.drawing import HostStream, closing_workers
 from longreach.engine.drawing_ahead import count_steps_ahead
@@ -22,19 +22,18 @@ from longreach.training import OptimizerConfig, Step, TrainConfig, build_optimiz
 STEPS = 30
 
 
-def train(models, layers, shares, accumulate, record, host=False):
-    """`host`: the task is in plain Python, and for the recorded steps two processes draw its batches."""
+def train(models, layers, shares, accumulate, record, host=False, kind=TransformerConfig):
+    """Train; with `host`, the task is in plain Python, and two processes draw batches for the recorded steps."""
     task, policy = (Echo(), Coupled(max_id=90)) if host else (Copy(), Sequential())
     data = MultiSeedStream(task, policy, (20,), 64, 0, "cuda", more_seeds=tuple(range(1, models)))
     if host:
         data = HostStream(data, 2 if record else 0)
         data.wait_for_workers()
     with closing_workers(data):
-        return train_on(data, task, models, layers, shares, accumulate, record)
+        return train_on(data, task, kind(layers=layers, width=128, heads=4), models, shares, accumulate, record)
 
 
-def train_on(data, task, models, layers, shares, accumulate, record):
-    shape = TransformerConfig(layers=layers, width=128, heads=4)
+def train_on(data, task, shape, models, shares, accumulate, record):
     members = [build_model(shape, len(task.vocabulary), seed, device="cuda") for seed in range(models)]
     model = members[0] if models == 1 else stack_models(members)
     before = [parameter.detach().clone() for parameter in model.parameters()]
@@ -69,9 +68,11 @@ for case in (
     (1, 2, None, 2, False),
     (1, 2, None, 1, True),
     (3, 2, None, 1, True),
+    (1, 3, None, 1, False, LlamaConfig),
+    (3, 2, None, 1, False, LlamaConfig),
 ):
     beside._HELD = 24 if case[0] == 3 else 2  # so that it is waited for before the end, or not
-    plain, recorded, again = (train(*case[:4], record, case[4]) for record in (False, True, True))
+    plain, recorded, again = (train(*case[:4], record, *case[4:]) for record in (False, True, True))
     told = float(((plain[0] - recorded[0]).abs() / plain[0].abs().clamp(min=1e-3)).max())
     found[str(case)] = {
         "losses": told,

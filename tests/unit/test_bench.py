@@ -349,6 +349,12 @@ def test_refusals_are_one_line(arguments, complaint, capsys):
     assert said.count("\n") == 1
 
 
+def test_steps_of_llama_are_measured(tmp_path):
+    file = tmp_path / "parts.json"
+    assert main(["bench", "parts", *TINY_FLAGS, "--model", "llama", "--out", str(file)]) == 0
+    assert json.loads(file.read_text())["name"] == "parts 1 x 1,16,2,2,12, llama copy"
+
+
 def test_parts_that_the_rival_lacks_are_measured_alone(capsys, tmp_path):
     command = ["bench", "length", "--shape", "1,32,2,1,16", "--up-to", "16", "--repeats", "1", "--peak", "1"]
     assert main([*command, "--attention", "nope"]) == 2

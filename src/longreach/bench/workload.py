@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from longreach.config import build
+from longreach.config import build_part
 from longreach.errors import BadInput
-from longreach.model import TransformerConfig
+from longreach.model import ModelConfig, TransformerConfig
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Workload:
     attention: str = "softmax"
     recompute: bool = False
     """Whether training keeps only the inputs of layers."""
+    architecture: str = "transformer"
+    """The name of the model's class: `transformer` (GPT-NeoX) or `llama`."""
 
     @classmethod
     def parse(cls, text: str) -> "Workload":
@@ -32,14 +34,18 @@ class Workload:
 
     @property
     def model(self) -> TransformerConfig:
-        """The decoder of GPT-NeoX; by default with nothing that Hugging Face's does not have."""
+        """Return the model's settings; by default Hugging Face's GPT-NeoX has all parts of it."""
         names = ("layers", "width", "heads", "encoding", "attention")
-        return build(TransformerConfig, {name: getattr(self, name) for name in names}, "model")
+        values = {"name": self.architecture, **{name: getattr(self, name) for name in names}}
+        config = build_part(ModelConfig, values, "model")
+        assert isinstance(config, TransformerConfig)
+        return config
 
     @property
     def own_parts(self) -> list[str]:
-        """What Hugging Face's does not have."""
-        return [part for part in (self.encoding, self.attention) if part not in ("rope", "softmax")]
+        """Return the parts that Hugging Face's GPT-NeoX does not have."""
+        parts = (self.architecture, self.encoding, self.attention)
+        return [part for part in parts if part not in ("transformer", "rope", "softmax")]
 
     def __str__(self) -> str:
         parts = [*self.own_parts, *(["recomputed"] if self.recompute else [])]

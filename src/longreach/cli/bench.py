@@ -118,6 +118,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "--recipe", metavar="RECIPE/VARIANT", help="instead, steps of a recipe, such as parity_far/rule"
     )
     engine.add_argument("--models", type=int, default=1, help="how many are stacked (default: 1)")
+    engine.add_argument(
+        "--model", choices=["transformer", "llama"], default="transformer", help="its class (default: transformer)"
+    )
     _add_common(engine, _parts, ("6,256,8,512,50", "3,128,4,64,40"), {}, rounds=5)
     bench_tasks.add(parts)
     bench_drawing.add(parts)
@@ -213,7 +216,8 @@ def _decode(args: argparse.Namespace, it: _Setting) -> SpeedComparison:
 
 
 def _parts(args: argparse.Namespace, it: _Setting) -> SpeedComparison:
-    return time_parts(it.workload, args.task, args.recipe, args.models, it.device, it.effort, it.peak)
+    workload = replace(it.workload, architecture=args.model)
+    return time_parts(workload, args.task, args.recipe, args.models, it.device, it.effort, it.peak)
 
 
 def _lengths(args: argparse.Namespace, it: _Setting) -> LengthReport:
