@@ -157,7 +157,7 @@ class Model(nn.Module):
             parts.append(self.position_head.remember(hidden, embedded))
         if self.copy_head is not None:
             parts.append(self.copy_head.look_back.remember(hidden, embedded))
-        return Past(tokens, torch.cat(parts, dim=-1))
+        return Past(tokens, parts[1] if len(parts) == 2 else torch.cat(parts, dim=-1))
 
     def logits(
         self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], past: Past | None = None
