@@ -42,6 +42,17 @@ def test_recorded_steps_train_as_plain_ones_do():
         assert found["same bits twice"], case
 
 
+def test_the_pointer_head_trains_as_the_core_does():
+    cases = run_apart(HERE / "check_pointer_on_gpu.py")
+    assert len(cases) == 6
+    for case, found in cases.items():
+        assert found["used"], case
+        assert found["fp32"] < 1e-3, (case, found)
+        assert found["fused"] < 1.3 * found["plain"] < 0.2, (case, found)
+        assert found["losses"] < 0.02, (case, found)
+        assert found["same bits twice"], case
+
+
 def test_recorded_passes_decide_as_fp32_does():
     cases = run_apart(HERE / "check_judging_on_gpu.py")
     assert len(cases) > 20

@@ -101,7 +101,15 @@ def test_a_part_is_used_exactly_if_there_is_no_reason_against_it(name):
             assert not plan.used
 
 
-ALL_ON_A_GPU = set(PARTS) - {"flex_attention", "adasplash", "compiled_layers", "recomputed_layers", "drawing_workers"}
+ELSEWHERE = {
+    "flex_attention",
+    "adasplash",
+    "pointer_kernels",
+    "compiled_layers",
+    "recomputed_layers",
+    "drawing_workers",
+}
+ALL_ON_A_GPU = set(PARTS) - ELSEWHERE
 
 
 @needs_triton

@@ -12,6 +12,7 @@ from longreach.decoding import Writing, write_answers
 from longreach.engine.by_token import ProductEmbedding
 from longreach.engine.drawing import SLOW, HostStream, Stream, draws_on_host
 from longreach.engine.drawing_ahead import count_steps_ahead
+from longreach.engine.heads import FastPointer
 from longreach.engine.judging import WORTH_RECORDING, FastJudge
 from longreach.engine.layers import AdaSplash, FastAttention, FastTransformer, FlexBias
 from longreach.engine.recorded_decoding import write_recorded
@@ -32,6 +33,7 @@ PARTS = {
     "embedding_gradient": "the gradient of the embeddings is a product",
     "flex_attention": "biases of sequences from 2,048 tokens on are added inside the kernel",
     "adasplash": "entmax over 1,024 tokens or more is computed by the package adasplash",
+    "pointer_kernels": "kernels compute the loss of a pointer head without a score for every answer and token",
     "large_chunks": "biases are computed in chunks that suit the memory of the GPU",
     "compiled_layers": "torch.compile compiles the layers",
     "recomputed_layers": "the backward pass computes layers again instead of keeping them",
@@ -110,7 +112,7 @@ class Plan:
     def training_model(self, model: Model) -> Model:
         """Return the model that computes the loss; it shares its weights with the given one."""
         half = torch.bfloat16 if self.precision == "bf16" and "fused_layers" in self.used else None
-        twin = self._twin(model, half, "recomputed_layers" in self.used)
+        twin = self._twin(model, half, "recomputed_layers" in self.used, trains=True)
         if "compiled_layers" in self.used:
             twin = _compiled(twin)
         return twin
@@ -150,7 +152,7 @@ class Plan:
         else:
             write_answers(writing)
 
-    def _twin(self, model: Model, half: torch.dtype | None, recompute: bool = False) -> Model:
+    def _twin(self, model: Model, half: torch.dtype | None, recompute: bool = False, trains: bool = False) -> Model:
         """Return a model with the same weights and the parts of this plan, or the model itself without any."""
         cuda = torch.device(self.device).type == "cuda"
         by_token = "first_layer_by_token" in self.used and not recompute
@@ -183,6 +185,8 @@ class Plan:
                 return Swap(FlexBias if "flex_attention" in self.used else type(module), room)
             if module is model.embed and "embedding_gradient" in self.used:
                 return Swap(ProductEmbedding, {})
+            if module is model.position_head and "pointer_kernels" in self.used and trains:
+                return Swap(FastPointer, {})
             return None
 
         return make_twin(model, swap) if self.used else model

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from longreach.engine.recording import fixed, put, record
 from longreach.engine.stacked_training import MultiSeedStream, StackedStream
-from longreach.objectives import token_places
 from longreach.training import TrainingStream
 from longreach.training.step import Ready, Step
 from longreach.training.stream import BatchStream
@@ -83,8 +82,7 @@ class BatchesAhead:
             return tensor.view(self.count, len(tensor) // self.count, *tensor.shape[1:])[number]
 
         held = self.held
-        counts, progress = held.counts[:, number], held.progress[number]
-        return Ready(held.batch.map(of_step), held.places.map(of_step), counts, progress)
+        return held.map_rows(of_step)._replace(counts=held.counts[:, number], progress=held.progress[number])
 
     def record(self) -> tuple[Ready, Callable[[], None]]:
         """Record the drawing, and return where batches will lie and the function that draws them."""
@@ -104,8 +102,5 @@ class BatchesAhead:
 
     def _draw(self) -> Ready:
         """Return the batches of all steps in one: rows are ordered by step."""
-        step, batch = self.step, self.data.batch(self.first)
-        counts = [step.sum_rows(objective.counts(batch).view(self.count, -1)) for objective in step.objectives]
-        numbers = self.first + torch.arange(self.count, device=step.device)
-        places = token_places(batch.sample, step.most)
-        return Ready(batch, places, torch.stack(counts).clamp(min=1), numbers / step.config.steps)
+        numbers = self.first + torch.arange(self.count, device=self.step.device)
+        return self.step.complete_steps(self.data.batch(self.first), numbers, (self.count,))

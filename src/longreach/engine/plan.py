@@ -20,6 +20,7 @@ from longreach.decoding import Writing
 from longreach.engine import adasplash, flex
 from longreach.engine.assembly import PARTS, Plan, describe_plan
 from longreach.engine.drawing import Stream, count_workers, draws_on_host, why_not_sent
+from longreach.engine.heads import why_not_fast
 from longreach.engine.kernels import HAS_TRITON, PRECISIONS
 from longreach.engine.stacking import STACKED, stacked_class
 from longreach.errors import BadInput
@@ -27,6 +28,7 @@ from longreach.evaluation import Judge
 from longreach.execution import ExecutionConfig
 from longreach.model import Model, Transformer
 from longreach.model.block import Block, FeedForward, IdHeads, SelfAttention
+from longreach.model.position_heads.pointer import Pointer
 from longreach.positions.encodings.equal import EqualIds
 
 __all__ = ["PARTS", "Parallel", "Plan", "choose", "describe_plan", "judges", "write_fast"]
@@ -291,6 +293,21 @@ class _Facts:
         if not _is_plain(self.model.embed, nn.Embedding) or _has_hook(self.model.embed):
             return "the embedding is of another class"
         return ""
+
+    def not_pointer_kernels(self) -> str:
+        head = self.model.position_head
+        if not isinstance(head, Pointer):
+            return "the model has no pointer head"
+        reason = self._no_kernels()
+        if reason:
+            return reason
+        if not self._is_ours:
+            return f"{type(self.model).__name__} may choose IDs in a way of its own"
+        if self.model.largest_id is not None:
+            return f"the encoding knows no ID beyond {self.model.largest_id}"
+        if any(_has_hook(part) for part in head.modules()):
+            return "a hook is registered on the position head"
+        return why_not_fast(head)
 
     def not_flex_attention(self) -> str:
         reason = self._no_kernels()

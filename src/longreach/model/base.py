@@ -157,7 +157,7 @@ class Model(nn.Module):
             parts.append(self.position_head.remember(hidden, embedded))
         if self.copy_head is not None:
             parts.append(self.copy_head.look_back.remember(hidden, embedded))
-        return Past(tokens, torch.cat(parts, dim=-1))
+        return Past(tokens, parts[1] if len(parts) == 2 else torch.cat(parts, dim=-1))
 
     def logits(
         self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], past: Past | None = None
@@ -198,10 +198,27 @@ class Model(nn.Module):
         """Per level, how likely each ID is for `tokens`, about to be written after the states `hidden`."""
         if self.position_head is None:
             raise BadInput("the model has no position head")
+        steps = self.id_steps(hidden, tokens, visible, past, reachable, reserved)
+        return self.position_head.choices_up_to(steps, self.largest_id)
+
+    def id_steps(
+        self,
+        hidden: Float[Tensor, "b a w"],
+        tokens: Int[Tensor, "b a"],
+        visible: Int[Tensor, "b a"],
+        past: Past,
+        reachable: tuple[Int[Tensor, "b moves t"], ...],
+        reserved: Int[Tensor, "b g"],
+    ) -> Steps:
+        """Return the input of the position head; arguments as in `choose_ids`."""
         memory = past.memory[..., : self._id_memory]
-        choices = self.position_head(Steps(hidden, self.embed(tokens), visible, memory, reachable, reserved))
-        last = self.largest_id
-        return choices if last is None else [choice.up_to(last) for choice in choices]
+        return Steps(hidden, self.embed(tokens), visible, memory, reachable, reserved)
+
+    def id_log_probabilities(self, steps: Steps, targets: Int[Tensor, "b g a"]) -> list[Float[Tensor, "b a"]]:
+        """Return the log-probability of one ID per level."""
+        if self.position_head is None:
+            raise BadInput("the model has no position head")
+        return self.position_head.log_probabilities(steps, targets, self.largest_id)
 
     def check_shift(self, shift: int) -> None:
         """Refuse a shift of all IDs if the reserved one is known by its number."""

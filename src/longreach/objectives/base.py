@@ -1,8 +1,8 @@
 """Objectives: the terms of the training loss, chosen in `train.objectives`, and the batch and the forward pass that
 they share."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
@@ -27,6 +27,9 @@ _LOGGED = ("lr", "grad_norm", "samples_per_second")
 
 NO_LABEL = -100
 """The label of a place that is padding: `cross_entropy` gives it no loss."""
+
+Prepared = tuple[Tensor, ...]
+"""The tensors of a loss that depend on the batch alone, with the rows of the batch in front."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,8 @@ class ForwardPass:
     """The memory of the heads that look back."""
     most: int | None
     """The bound on answer tokens that `select` takes; None counts them."""
+    prepared: Mapping[type, Prepared] = field(default_factory=dict)
+    """The result of `Objective.prepare` for each class of objectives, if it was computed with the batch."""
 
     @classmethod
     def run(
@@ -125,15 +130,17 @@ class ForwardPass:
         ids: Int[Tensor, "b g t"],
         places: Places | None = None,
         most: int | None = None,
+        prepared: Mapping[type, Prepared] | None = None,
     ) -> "ForwardPass":
         """Compute the states; `places` are those of `token_places`, where the caller has them already."""
+        prepared = prepared or {}
         places = token_places(batch.sample, most) if places is None else places
         read, read_ids = batch.sample.tokens[:, :-1], ids[:, :, :-1]
         if not model.looks_back:
-            return cls(model, batch, ids, places, model(read, read_ids, at=places.at), None, None, most)
+            return cls(model, batch, ids, places, model(read, read_ids, at=places.at), None, None, most, prepared)
         hidden = model(read, read_ids)
         past = model.past(hidden, read)
-        return cls(model, batch, ids, places, at_places(hidden, places.at), hidden, past, most)
+        return cls(model, batch, ids, places, at_places(hidden, places.at), hidden, past, most, prepared)
 
     def sum_over_logits(
         self, compute: Callable[[Float[Tensor, "b a v"], Int[Tensor, "b a"]], Float[Tensor, "b a"]]
@@ -196,6 +203,14 @@ class Objective(Settings):
         """Return how many terms the loss of each row sums; the loss of a batch is divided by their sum."""
         return token_targets(batch.sample).sum(1)
 
+    def prepare(self, model: Model, batch: Batch, most: int | None) -> Prepared:
+        """Return tensors of the loss that depend on the batch alone; the training step computes them with the batch.
+
+        Each has the rows of the batch in front.  The weights of the model must not be read.  `most` as in `select`.
+        `losses` finds the result in `forward.prepared`, unless the forward pass was run without it.
+        """
+        return ()
+
     def losses(self, model: Model, forward: ForwardPass) -> Float[Tensor, "b"]:
         """Return the sum over each row."""
         raise BadInput(f"objective {name_of(type(self))} does not say how to compute its losses")
@@ -234,15 +249,18 @@ def run_forward(
     places: Places | None = None,
     progress: "float | Float[Tensor, '']" = 0.0,
     most: int | None = None,
+    prepared: Sequence[Prepared] | None = None,
 ) -> ForwardPass:
     """Run the forward pass that all objectives share, on the IDs that they feed.
 
-    `progress` is the share of training that is done; `places` and `most` as in `ForwardPass.run`.
+    `progress` is the share of training that is done; `places` and `most` as in `ForwardPass.run`.  `prepared` has the
+    result of `Objective.prepare` for each objective.
     """
     ids = batch.ids
     for objective in objectives:
         ids = objective.feed(model, replace(batch, ids=ids), progress)
-    return ForwardPass.run(model, batch, ids, places, most)
+    by_class = {} if prepared is None else dict(zip(map(type, objectives), prepared, strict=True))
+    return ForwardPass.run(model, batch, ids, places, most, by_class)
 
 
 def terms(

@@ -1,17 +1,18 @@
 """The loss of a position head: cross-entropy on the position IDs of answer tokens, and feeding of predicted IDs."""
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.config import Share
 from longreach.config.registry import register
 from longreach.errors import BadInput
 from longreach.model import RESERVED, IdChoice, Model, Past, at_places, prompt_ladders
-from longreach.objectives.base import Batch, ForwardPass, Objective, id_targets, select
+from longreach.objectives.base import Batch, ForwardPass, Objective, Prepared, id_targets, select
 from longreach.tasks import Sample
 
 
@@ -73,21 +74,55 @@ class IdLoss(Objective):
     def counts(self, batch: Batch) -> Int[Tensor, "b"]:
         return id_targets(batch.sample, self.on).sum(1)
 
-    def losses(self, model: Model, forward: ForwardPass) -> Float[Tensor, "b"]:
-        assert forward.hidden is not None
-        assert forward.past is not None
-        sample, most = forward.batch.sample, forward.most
+    def prepare(self, model: Model, batch: Batch, most: int | None) -> Prepared:
+        sample = batch.sample
         if most is not None and self.on == "all":
             most = sample.tokens.shape[1]
         at, valid = select(id_targets(sample, self.on), most)
-        total = torch.zeros(len(at), device=at.device)
-        for level, choice in enumerate(id_choices(model, sample, forward.ids, forward.hidden, at, forward.past)):
-            target, counted = forward.batch.ids[:, level, 1:].gather(1, at), valid
-            if self.feed_predicted:  # from wrong IDs the true one may be out of reach
-                counted = counted & choice.reaches(target)
-            target = target.masked_fill(~counted, RESERVED)  # an ID that can always be reached
-            total = total - choice.log_probability(target).masked_fill(~counted, 0).sum(1)
-        return total
+        following = sample.tokens[:, 1:].gather(1, at)
+        targets = batch.ids[:, :, 1:].gather(2, at[:, None].expand(-1, batch.ids.shape[1], -1))
+        targets = targets.masked_fill(~valid[:, None], RESERVED)  # an ID that can always be reached
+        if self.feed_predicted:  # the IDs that are read depend on the model
+            return at, valid, following, targets
+        return at, valid, following, targets, *reachable_ids(model, sample, batch.ids)
+
+    def losses(self, model: Model, forward: ForwardPass) -> Float[Tensor, "b"]:
+        assert forward.hidden is not None
+        assert forward.past is not None
+        prepared = forward.prepared.get(type(self)) or self.prepare(model, forward.batch, forward.most)
+        at, valid, following, targets, *reachable = prepared
+        hidden = at_places(forward.hidden, at)
+        if self.feed_predicted:
+            reserved, *reachable = reachable_ids(model, forward.batch.sample, forward.ids)
+            choices = model.choose_ids(hidden, following, at + 1, forward.past, tuple(reachable), reserved)
+            return -_sum_of_reached(choices, targets, valid)
+        reserved, *reachable = reachable
+        steps = model.id_steps(hidden, following, at + 1, forward.past, tuple(reachable), reserved)
+        by_level = model.id_log_probabilities(steps, targets)
+        return -reduce(torch.add, by_level).masked_fill(~valid, 0).sum(1)
+
+
+def _sum_of_reached(
+    choices: list[IdChoice], targets: Int[Tensor, "b g a"], valid: Bool[Tensor, "b a"]
+) -> Float[Tensor, "b"]:
+    """Sum log-probabilities over each row.  From wrong IDs the true one may be out of reach: it has no loss then."""
+    found = []
+    for choice, wanted in zip(choices, targets.unbind(1), strict=True):
+        counted = valid & choice.reaches(wanted)
+        target = wanted.masked_fill(~counted, RESERVED)
+        found.append(choice.log_probability(target).masked_fill(~counted, 0).sum(1))
+    return reduce(torch.add, found)
+
+
+def reachable_ids(
+    model: Model, sample: Sample, ids: Int[Tensor, "b g t"], reserved_id: int = RESERVED
+) -> tuple[Int[Tensor, "b g"], *tuple[Int[Tensor, "b moves s"], ...]]:
+    """Return the reserved ID of each level, then, per level that grows, the IDs to which each token read leads."""
+    if model.position_head is None:
+        raise ValueError("the model has no position head")
+    reserved = torch.full_like(ids[:, :, 0], reserved_id)
+    ladders = prompt_ladders(ids, sample.prompt_tokens, reserved)
+    return reserved, *model.position_head.reachable(ids[:, :, :-1], ladders, reserved)
 
 
 def id_choices(
@@ -100,10 +135,6 @@ def id_choices(
     reserved_id: int = RESERVED,
 ) -> list[IdChoice]:
     """Return, per level, the model's choice for the token after each of the places `at`, given the true prefix."""
-    if model.position_head is None:
-        raise ValueError("the model has no position head")
-    read = ids[:, :, :-1]
-    reserved = torch.full_like(ids[:, :, 0], reserved_id)
-    reachable = model.position_head.reachable(read, prompt_ladders(ids, sample.prompt_tokens, reserved), reserved)
+    reserved, *reachable = reachable_ids(model, sample, ids, reserved_id)
     following = sample.tokens[:, 1:].gather(1, at)
-    return model.choose_ids(at_places(hidden, at), following, at + 1, past, reachable, reserved)
+    return model.choose_ids(at_places(hidden, at), following, at + 1, past, tuple(reachable), reserved)

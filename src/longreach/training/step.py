@@ -10,17 +10,20 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longreach.model import Model
-from longreach.objectives import Batch, Objective, Places, resolve_objectives, run_forward, token_places
+from longreach.objectives import Batch, Objective, Places, Prepared, resolve_objectives, run_forward, token_places
 from longreach.training.config import TrainConfig
 from longreach.training.optimizer import OptimizerConfig
 from longreach.training.stream import BatchStream
 
 
 class Ready(NamedTuple):
-    """A batch with its answer places and loss normalizers."""
+    """A batch with its precomputed targets and loss normalizers."""
 
     batch: Batch
     places: Places
+    """The places of the answer tokens that must be predicted."""
+    prepared: tuple[Prepared, ...]
+    """The result of `Objective.prepare` for each objective."""
     counts: Int[Tensor, "terms models"]
     """The divisor of each term: that of the whole batch, so that the losses of its parts add up exactly."""
     progress: Float[Tensor, ""]
@@ -28,26 +31,29 @@ class Ready(NamedTuple):
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Ready":
         """Apply a function to every tensor."""
-        return Ready(self.batch.map(change), self.places.map(change), change(self.counts), change(self.progress))
+        rows = self.map_rows(change)
+        return rows._replace(counts=change(self.counts), progress=change(self.progress))
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> "Ready":
+        """Apply a function to every tensor that has the rows of the batch in front."""
+        prepared = tuple(tuple(change(tensor) for tensor in tensors) for tensors in self.prepared)
+        return self._replace(batch=self.batch.map(change), places=self.places.map(change), prepared=prepared)
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors in the order in which `map` visits them."""
-        return [*self.batch.tensors(), *self.places, self.counts, self.progress]
+        prepared = [tensor for tensors in self.prepared for tensor in tensors]
+        return [*self.batch.tensors(), *self.places, *prepared, self.counts, self.progress]
 
     def rows(self, rows: slice | Tensor) -> "Ready":
         """Select rows of the batch; the counts stay those of the whole batch."""
-
-        def take(tensor: Tensor) -> Tensor:
-            return tensor[rows]
-
-        return self._replace(batch=self.batch.map(take), places=self.places.map(take))
+        return self.map_rows(lambda tensor: tensor[rows])
 
 
 def row_losses(
     model: Model, objectives: Sequence[Objective], ready: Ready, most: int | None
 ) -> Float[Tensor, "terms b"]:
     """Return the loss of each row under each objective."""
-    forward = run_forward(objectives, model, ready.batch, ready.places, ready.progress, most)
+    forward = run_forward(objectives, model, ready.batch, ready.places, ready.progress, most, ready.prepared)
     return torch.stack([objective.losses(model, forward) for objective in objectives])
 
 
@@ -101,12 +107,21 @@ class Step:
         return self.complete(self.data.batch(number), number)
 
     def complete(self, batch: Batch, number: int | Tensor) -> Ready:
-        """Return the batch of a step with its answer places and loss normalizers."""
+        """Return the batch of a step with its precomputed targets and loss normalizers."""
         if not isinstance(number, Tensor):
             number = torch.full((), number, device=self.device)
-        counts = torch.stack([self.sum_rows(objective.counts(batch)) for objective in self.objectives])
+        return self.complete_steps(batch, number, ())
+
+    def complete_steps(self, batch: Batch, numbers: Int[Tensor, "*steps"], steps: tuple[int, ...]) -> Ready:
+        """Return batches with their precomputed targets and loss normalizers.
+
+        `steps` is empty for the batch of one step, or has the number of steps whose batches lie one after the other.
+        The counts and the progress have the same dimensions: [terms, *steps, models] and [*steps].
+        """
+        by_term = [self.sum_rows(objective.counts(batch).view(*steps, -1)) for objective in self.objectives]
         places = token_places(batch.sample, self.most)
-        return Ready(batch, places, counts.clamp(min=1), number / self.config.steps)
+        prepared = tuple(objective.prepare(self.model, batch, self.most) for objective in self.objectives)
+        return Ready(batch, places, prepared, torch.stack(by_term).clamp(min=1), numbers / self.config.steps)
 
     def differentiate(self, ready: Ready) -> Float[Tensor, "terms models"]:
         """Compute the gradient, and return the mean of each term."""

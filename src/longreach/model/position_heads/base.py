@@ -109,6 +109,18 @@ class PositionHead(nn.Module):
         """One choice per level."""
         raise BadInput(f"{type(self).__name__} does not say how to choose IDs")
 
+    def choices_up_to(self, steps: Steps, last: int | None) -> list[IdChoice]:
+        """Return one choice per level, without the IDs beyond the last one, if there is any."""
+        choices: list[IdChoice] = self(steps)
+        return choices if last is None else [choice.up_to(last) for choice in choices]
+
+    def log_probabilities(
+        self, steps: Steps, targets: Int[Tensor, "b g a"], last: int | None
+    ) -> list[Float[Tensor, "b a"]]:
+        """Return the log-probability of one ID per level; `last` as in `choices_up_to`."""
+        choices = self.choices_up_to(steps, last)
+        return [choice.log_probability(target) for choice, target in zip(choices, targets.unbind(1), strict=True)]
+
     def reachable(
         self, ids: Int[Tensor, "b g t"], ladders: tuple[Ladder, ...], reserved: Int[Tensor, "b g"]
     ) -> tuple[Int[Tensor, "b moves t"], ...]:

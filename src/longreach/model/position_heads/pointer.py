@@ -81,26 +81,34 @@ class Pointer(PositionHead):
 
     def forward(self, steps: Steps) -> list[IdChoice]:
         raw, mixed = self.features(steps)
-        memories = dict(zip(self.growing, torch.split(steps.memory, self.width, dim=-1), strict=True))
+        memories = self.by_level(steps.memory)
         choices = []
         for number, level in enumerate(self.levels):
             reserved = steps.reserved[:, number, None]
             if isinstance(level, Pointing):
                 reachable = steps.reachable[number]
-                others = self._other_levels(steps, number)
+                others = self.other_levels(steps, number)
                 logits = level(steps, raw, mixed, memories[number], others == reserved[..., None])
                 ids = torch.cat([reserved, reachable.flatten(1)], dim=1)[:, None]
                 if others.shape[-1]:
                     ids = torch.cat([ids.expand(-1, others.shape[1], -1), others], dim=-1)
                 choices.append(IdChoice(ids, logits))
             else:
-                logits = level(mixed)
-                logits = logits.to(exact_dtype(logits))
-                ids = (reserved + torch.arange(logits.shape[-1], device=logits.device))[:, None]
-                choices.append(IdChoice(ids, logits))
+                choices.append(self.class_choice(steps, number, mixed))
         return choices
 
-    def _other_levels(self, steps: Steps, number: int) -> Int[Tensor, "b a others"]:
+    def by_level(self, memory: Float[Tensor, "b t m"]) -> dict[int, Float[Tensor, "b t w"]]:
+        """Return the memory of each level that grows."""
+        return dict(zip(self.growing, torch.split(memory, self.width, dim=-1), strict=True))
+
+    def class_choice(self, steps: Steps, number: int, mixed: Float[Tensor, "b a w"]) -> IdChoice:
+        """Return the choice of a level of bounded size."""
+        logits = self.levels[number](mixed)
+        logits = logits.to(exact_dtype(logits))
+        ids = (steps.reserved[:, number, None] + torch.arange(logits.shape[-1], device=logits.device))[:, None]
+        return IdChoice(ids, logits)
+
+    def other_levels(self, steps: Steps, number: int) -> Int[Tensor, "b a others"]:
         """Return the current token's IDs at the other levels that grow, under each move."""
         found = []
         for other in self.growing if self.across_levels else ():
