@@ -12,6 +12,7 @@ from longreach.bench.lengths import LengthReport, LengthRow, time_lengths
 from longreach.bench.machine import Peak, machine_name, measure_peak, on_gpu
 from longreach.bench.parts import time_parts
 from longreach.bench.protocols import EveryTarget, Protocol
+from longreach.bench.recipes import RecipeReport, RecipeRow, WholeRow, parse_recipes, time_recipes
 from longreach.bench.rivals import DECODING, TRAINING
 from longreach.bench.stack import time_stack
 from longreach.bench.tasks import TaskSpeed, time_tasks
@@ -33,12 +34,15 @@ __all__ = [
     "LengthRow",
     "Peak",
     "Protocol",
+    "RecipeReport",
+    "RecipeRow",
     "Side",
     "SpeedComparison",
     "Stamp",
     "TaskSpeed",
     "Timing",
     "Trial",
+    "WholeRow",
     "Workload",
     "compare_attribution",
     "compare_every_target",
@@ -46,6 +50,7 @@ __all__ = [
     "machine_name",
     "measure_peak",
     "on_gpu",
+    "parse_recipes",
     "take_turns",
     "time_decoding",
     "time_drawing",
@@ -53,6 +58,7 @@ __all__ = [
     "time_grid",
     "time_lengths",
     "time_parts",
+    "time_recipes",
     "time_stack",
     "time_tasks",
     "time_training",
