@@ -1,8 +1,7 @@
 """What a training step spends its time on: kernels of a GPU, or operators on a CPU, by torch.profiler."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,26 +100,26 @@ class OperatorTrace:
         return count_kernels(events, self.steps)
 
     def _count_operators(self) -> Operators:
-        spent: Counter[str] = Counter()
-        calls: Counter[str] = Counter()
+        spent: dict[str, float] = {PYTHON: 0.0}
+        calls: dict[str, int] = {PYTHON: 0}
         for one in self.profiler.key_averages():
             name = PYTHON if one.key.startswith(_STEP) else one.key
-            spent[name] += one.self_cpu_time_total
-            calls[name] += 0 if name == PYTHON else one.count
+            spent[name] = spent.get(name, 0.0) + one.self_cpu_time_total
+            calls[name] = calls.get(name, 0) + (0 if name == PYTHON else one.count)
         return _table("operators", spent, calls, sum(spent.values()) - spent[PYTHON], self.steps)
 
 
 def count_kernels(events: Iterable[Any], steps: int) -> Operators:
     """Sum the events of a trace that ran on a GPU by their names."""
-    spent: Counter[str] = Counter()
-    calls: Counter[str] = Counter()
+    spent: dict[str, float] = {}
+    calls: dict[str, int] = {}
     ranges = []
     for one in events:
         on_gpu = str(one.device_type).endswith(".CUDA")
         if not on_gpu or getattr(one, "is_user_annotation", False) or one.name.startswith(_STEP):
             continue
-        spent[one.name] += one.time_range.end - one.time_range.start
-        calls[one.name] += 1
+        spent[one.name] = spent.get(one.name, 0.0) + one.time_range.end - one.time_range.start
+        calls[one.name] = calls.get(one.name, 0) + 1
         ranges.append((one.time_range.start, one.time_range.end))
     return _table("kernels", spent, calls, covered(ranges), steps)
 
@@ -157,11 +156,11 @@ def first_rows(rows: Sequence[OperatorRow], most: int) -> list[OperatorRow]:
     return [*shown, OperatorRow(f"{len(rest)} others", "", calls, milliseconds, share)]
 
 
-def _table(kind: str, spent: "Counter[str]", calls: "Counter[str]", busy: float, steps: int) -> Operators:
+def _table(kind: str, spent: Mapping[str, float], calls: Mapping[str, int], busy: float, steps: int) -> Operators:
     """Return the table of microseconds and calls in all steps."""
     total = sum(spent.values())
     rows = [
         OperatorRow(name, group_of(name), calls[name] / steps, time / steps / 1e3, time / total if total else 0.0)
-        for name, time in spent.most_common()
+        for name, time in sorted(spent.items(), key=lambda item: -item[1])
     ]
     return Operators(kind, steps, total / steps / 1e3, busy / steps / 1e3, tuple(rows))
