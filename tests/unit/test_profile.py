@@ -216,14 +216,14 @@ def test_operators_of_the_steps_are_counted_and_those_of_the_warm_up_are_not():
 
 
 def test_kernels_of_two_streams_overlap():
-    def event(name, start, end, device="DeviceType.CUDA", annotation=False):
-        time_range = SimpleNamespace(start=start, end=end)
-        return SimpleNamespace(name=name, device_type=device, time_range=time_range, is_user_annotation=annotation)
+    def event(name, start, end, device="DeviceType.CUDA", annotation=False, stream=7):
+        facts = {"device_type": device, "is_user_annotation": annotation, "device_resource_id": stream}
+        return SimpleNamespace(name=name, time_range=SimpleNamespace(start=start, end=end), **facts)
 
     events = [
         event("nvjet_tst", 0.0, 4000.0),
         event("nvjet_tst", 6000.0, 10000.0),
-        event("Memcpy DtoD", 1000.0, 7000.0),
+        event("Memcpy DtoD", 1000.0, 7000.0, stream=20),
         event("aten::mm", 0.0, 9000.0, device="DeviceType.CPU"),
         event("ProfilerStep#3", 0.0, 9000.0),
         event("my range", 0.0, 9000.0, annotation=True),
@@ -234,7 +234,7 @@ def test_kernels_of_two_streams_overlap():
         ("nvjet_tst", "products", 1, 4),
         ("Memcpy DtoD", "copies", 0.5, 3),
     ]
-    assert (found.milliseconds, found.busy_milliseconds) == (7, 5)
+    assert (found.milliseconds, found.busy_milliseconds, found.streams) == (7, 5, (4, 3))
 
 
 def test_what_is_covered_by_intervals():

@@ -12,12 +12,13 @@ from longreach.bench.lengths import LengthReport, LengthRow, time_lengths
 from longreach.bench.machine import Peak, machine_name, measure_peak, on_gpu
 from longreach.bench.parts import time_parts
 from longreach.bench.protocols import EveryTarget, Protocol
-from longreach.bench.recipes import RecipeReport, RecipeRow, WholeRow, parse_recipes, time_recipes
+from longreach.bench.recipes import RecipeReport, RecipeRow, parse_recipes, time_recipes
 from longreach.bench.rivals import DECODING, TRAINING
 from longreach.bench.stack import time_stack
 from longreach.bench.tasks import TaskSpeed, time_tasks
 from longreach.bench.timing import Effort, Side, Timing, take_turns
 from longreach.bench.train import time_training
+from longreach.bench.whole import WholeRow, time_whole
 from longreach.bench.workload import Workload
 
 __all__ = [
@@ -62,5 +63,6 @@ __all__ = [
     "time_stack",
     "time_tasks",
     "time_training",
+    "time_whole",
     "update_headline",
 ]

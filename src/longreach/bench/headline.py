@@ -90,6 +90,19 @@ def _of_recipes(found: RecipeReport, stamp: Stamp) -> Iterator[HeadlineRow]:
             commit=stamp.commit,
             date=stamp.date,
         )
+    for whole in found.whole:
+        yield HeadlineRow(
+            name=f"longreach run {whole.recipe}, {whole.steps} steps",
+            device=stamp.device,
+            ours=whole.end,
+            theirs=None,
+            unit="seconds",
+            ratio=None,
+            floor_share=None,
+            command=stamp.command,
+            commit=stamp.commit,
+            date=stamp.date,
+        )
 
 
 def _memory(speed: HeadlineRow, ours: int, theirs: int | None) -> HeadlineRow:

@@ -1,6 +1,7 @@
 """Training speed of recipes: steps a second of one model, of stacks, and of Hugging Face's model where it has one."""
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from longreach.bench import rivals
 from longreach.bench.flops import step_flops
 from longreach.bench.machine import Peak, wait_for
 from longreach.bench.timing import Effort, Side, Timing, take_turns
+from longreach.bench.whole import WholeRow
 from longreach.config import Plain, merge, nested, read_value
 from longreach.engine.drawing import closing_workers
 from longreach.engine.stacking import stack_models
@@ -29,6 +31,8 @@ WINDOW = 0.5
 """Seconds that a round measures each row for, at least."""
 _STEPS = 1_000_000
 """Of the run that measured steps are taken from: no schedule ends while they are measured."""
+_TOGETHER = 16
+"""Steps whose batches a GPU draws at once: a round has a multiple of them."""
 _BATCHES = 8
 """Batches over which tokens and needed operations are averaged, for lengths differ."""
 
@@ -40,6 +44,8 @@ class Measured:
     name: str
     """As it was asked for, such as `parity_far/rule:model.id_heads=2`."""
     config: RunConfig
+    words: tuple[str, ...]
+    """The recipe, the variant and the settings, as `longreach run` reads them."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +72,6 @@ class RecipeRow:
     """Operations that the steps need, as a share of the peak; None where they cannot be counted."""
     seconds_to_first_step: float
     """From the beginning of building to the end of the first step."""
-
-
-@dataclass(frozen=True)
-class WholeRow:
-    """How long a `longreach run` took, in seconds from the start of its process."""
-
-    recipe: str
-    command: str
-    first_step: float
-    end: float
-    phases: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -113,11 +108,12 @@ def _parse(name: str) -> Measured:
         key, equals, value = setting.partition("=")
         if not equals:
             raise BadInput(f"--recipes: {name} must be RECIPE/VARIANT:FIELD=VALUE, got {setting!r}")
-        changes = merge(changes, nested(key, read_value(value)))
+        changes = merge(changes, nested(key.replace("-", "_"), read_value(value)))
     variants = load_recipe(recipe, changes, [variant]).variants
     if variant not in variants:
         raise BadInput(f"--recipes: {recipe} has no variant {variant!r}, only {', '.join(variants)}")
-    return Measured(name, variants[variant])
+    flags = [word for setting in settings for word in (f"--{setting.partition('=')[0]}", setting.partition("=")[2])]
+    return Measured(name, variants[variant], (recipe, *(("--only", variant) if variant else ()), *flags))
 
 
 @dataclass(frozen=True)
@@ -266,7 +262,7 @@ def steps_of_round(step: Callable[[], object], window: float, wait: Callable[[],
         wait()
         seconds = time.perf_counter() - begun
         if seconds >= window:
-            return count
+            return math.ceil(count / _TOGETHER) * _TOGETHER if count > _TOGETHER else count
         count = max(2 * count, min(16 * count, int(1.2 * window * count / max(seconds, 1e-9))))
 
 

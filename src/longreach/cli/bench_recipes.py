@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -37,6 +38,14 @@ def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         default="none",
         help="whom to measure beside ours (default: none)",
     )
+    parser.add_argument(
+        "--whole",
+        type=int,
+        nargs="?",
+        const=1500,
+        metavar="STEPS",
+        help="also run `longreach run` for each recipe with one seed and so many steps (default: 1500)",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
     parser.add_argument("--repeats", type=int, default=5, help="rounds (default: 5)")
     parser.add_argument("--seconds", type=float, default=120.0, help="begin no round after so many (default: 120)")
@@ -67,6 +76,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         on_gpu,
         parse_recipes,
         time_recipes,
+        time_whole,
         update_headline,
     )
     from longreach.cli.bench import check_flags, command_line, versions
@@ -75,18 +85,23 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     from longreach.system.files import write_atomically
     from longreach.terminal.console import out, say
 
-    check_flags(args, ("repeats", "seconds", "peak"))
+    check_flags(args, ("repeats", "seconds", "peak", "whole"))
     args.device = device = choose_device(args.device)
     gpu = on_gpu(device)
     args.recipes = args.recipes or (_ON_GPU if gpu else _ON_CPU)
     args.models = args.models or _MODELS[0 if gpu else 1]
     recipes, stacks = parse_recipes(args.recipes), _numbers(args.models)
-    peak = measure_peak(device) if args.peak is None else Peak(args.peak * 1e12, f"given: {args.peak:g} TFLOP/s")
 
     def tell(line: str) -> None:
         say.print(line, markup=False, highlight=False, soft_wrap=True)
 
+    whole = []
+    for measured in recipes if args.whole else ():  # before this process uses the device
+        tell(f"longreach run {' '.join(measured.words)}")
+        whole.append(time_whole(measured.name, measured.words, args.whole, device))
+    peak = measure_peak(device) if args.peak is None else Peak(args.peak * 1e12, f"given: {args.peak:g} TFLOP/s")
     found = time_recipes(recipes, stacks, device, args.against, Effort(args.repeats, args.seconds), peak, tell)
+    found = replace(found, whole=whole)
     command = command_line("longreach bench recipes", args)
     stamp = Stamp(machine_name(device), command, commit_of_this_code(), date.today().isoformat())
     facts = {**stamp.to_json(), **versions(), "threads": torch.get_num_threads(), **found.to_json()}

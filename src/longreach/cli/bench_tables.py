@@ -6,6 +6,34 @@ from itertools import groupby
 from rich.table import Table
 
 from longreach.bench import LengthReport, LengthRow, RecipeReport, SpeedComparison
+from longreach.runs.profile import (
+    BUILD,
+    CHECK,
+    DEVICE,
+    ESTIMATE,
+    FIRST,
+    FOLDERS,
+    FREE,
+    LOAD,
+    LOG,
+    ONE_PASS,
+    PREPARE,
+    REPORT,
+    SAVE,
+    START,
+    TRAIN,
+    VALIDATE,
+)
+
+_PARTS_OF_A_COMMAND = {
+    "imports": (START,),
+    "check": (CHECK,),
+    "prepare": (DEVICE, FOLDERS, BUILD, LOAD, PREPARE, FIRST),
+    "train": (TRAIN, LOG, SAVE, VALIDATE),
+    "test": (ESTIMATE, ONE_PASS, FREE),
+    "report": (REPORT,),
+}
+"""Columns of a whole command, and the phases that each of them sums."""
 
 
 def comparison_table(comparison: SpeedComparison, title: str) -> Table:
@@ -40,7 +68,7 @@ def length_line(row: LengthRow) -> str:
 
 
 def recipe_tables(report: RecipeReport, title: str) -> Iterator[Table]:
-    """Yield a table for each recipe."""
+    """Yield a table for each recipe, and one of whole commands if there are any."""
     say_title = f"{title}\n\n"
     for recipe, rows in groupby(report.rows, lambda row: row.recipe):
         table = Table(title=f"{say_title}{recipe}", title_justify="left", box=None)
@@ -60,6 +88,19 @@ def recipe_tables(report: RecipeReport, title: str) -> Iterator[Table]:
             )
         yield table
         say_title = ""
+    if report.whole:
+        yield _whole_table(report)
+
+
+def _whole_table(report: RecipeReport) -> Table:
+    table = Table(title="seconds of `longreach run` from the start of the process", title_justify="left", box=None)
+    table.add_column("recipe", overflow="fold")
+    for column in ("first step", "end", *_PARTS_OF_A_COMMAND):
+        table.add_column(column, justify="right")
+    for row in report.whole:
+        parts = [sum(row.phases.get(name, 0.0) for name in names) for names in _PARTS_OF_A_COMMAND.values()]
+        table.add_row(row.recipe, *(f"{seconds:.3g}" for seconds in (row.first_step, row.end, *parts)))
+    return table
 
 
 def _length_cells(row: LengthRow) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from longreach.engine.ranks import processes
 from longreach.errors import BadInput
 from longreach.runs import commit_of_this_code
 from longreach.runs.operators import Operators, first_rows, short_name
-from longreach.runs.profile import PROFILE, TRACED_STEPS, Profile
+from longreach.runs.profile import PROFILE, Profile
 from longreach.runs.profile_result import PhaseTime, ProfileResult, Section, TestTime, TrainingSpeed
 from longreach.system.files import write_atomically
 from longreach.system.imports import owns_the_process
@@ -59,10 +59,9 @@ class WrittenProfile:
 
 def start_profile(steps: int | None) -> Profile:
     """Begin to measure, from the start of the process on if it was started for this command."""
-    steps = TRACED_STEPS if steps is None else steps
     if processes() > 1:
         raise BadInput("--profile measures one process: start it without torchrun")
-    if steps < 0:
+    if steps is not None and steps < 0:
         raise BadInput(f"--profile-steps must be 0 or more, got {steps}")
     now = time.perf_counter()
     age = process_age()
@@ -150,6 +149,8 @@ def _operator_table(name: str, training: TrainingSpeed, found: Operators) -> _Ta
     if found.kind == "kernels":
         note = f"{found.milliseconds:.3f} ms of kernels a step, during {found.busy_milliseconds:.3f} ms of it"
         note += "" if busy is None else f": the GPU is busy for {busy:.0%} of a median step"
+        if len(found.streams) > 1:
+            note += f"; by stream {', '.join(f'{own:.3f}' for own in found.streams)} ms"
     else:
         note = f"self time; {found.milliseconds:.3f} ms a step under the profiler"
         note += "" if busy is None else f", {busy:.0%} of it in operators"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,6 +57,8 @@ class Operators:
     """Per step, in which at least one kernel or operator ran: kernels of two streams overlap."""
     rows: tuple[OperatorRow, ...]
     """The longest first."""
+    streams: tuple[float, ...] = ()
+    """Milliseconds per step on each stream of a GPU, the longest first."""
 
 
 class OperatorTrace:
@@ -75,12 +77,17 @@ class OperatorTrace:
         )
         self.running = False
 
+    @property
+    def reaches_border(self) -> bool:
+        """Whether the next call of `step` begins or ends the trace."""
+        return self.left in (self.steps + 1, 1)
+
     def start(self) -> None:
         self.profiler.start()
         self.running = True
 
     def step(self) -> bool:
-        """Note the end of a step, whose work must be done; return whether the trace is complete."""
+        """Note the end of a step; return whether the trace is complete.  At a border its work must be done."""
         self.left -= 1
         self.profiler.step()
         if self.left:
@@ -113,15 +120,19 @@ def count_kernels(events: Iterable[Any], steps: int) -> Operators:
     """Sum the events of a trace that ran on a GPU by their names."""
     spent: dict[str, float] = {}
     calls: dict[str, int] = {}
+    streams: dict[object, float] = {}
     ranges = []
     for one in events:
         on_gpu = str(one.device_type).endswith(".CUDA")
         if not on_gpu or getattr(one, "is_user_annotation", False) or one.name.startswith(_STEP):
             continue
-        spent[one.name] = spent.get(one.name, 0.0) + one.time_range.end - one.time_range.start
+        time, stream = one.time_range.end - one.time_range.start, getattr(one, "device_resource_id", None)
+        spent[one.name] = spent.get(one.name, 0.0) + time
         calls[one.name] = calls.get(one.name, 0) + 1
+        streams[stream] = streams.get(stream, 0.0) + time
         ranges.append((one.time_range.start, one.time_range.end))
-    return _table("kernels", spent, calls, covered(ranges), steps)
+    by_stream = tuple(sorted((own / steps / 1e3 for own in streams.values()), reverse=True))
+    return replace(_table("kernels", spent, calls, covered(ranges), steps), streams=by_stream)
 
 
 def covered(ranges: Iterable[tuple[float, float]]) -> float:
