@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from statistics import mean, median
+from statistics import fmean, median
 
 from longreach.bench import rivals
 from longreach.bench.flops import step_flops
@@ -102,7 +102,9 @@ def parse_recipes(text: str) -> list[Measured]:
 
 def _parse(name: str) -> Measured:
     path, *settings = name.split(":")
-    recipe, _, variant = path.partition("/")
+    recipe, _, variant = path.rpartition("/")
+    if not recipe or path.endswith((".yaml", ".yml")):
+        recipe, variant = path, ""
     changes: Plain = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -221,8 +223,8 @@ def _work_of_step(config: RunConfig) -> _Work:
     counted = [step_flops(model, batch, objectives) for batch in batches]
     known = [count for count in counted if count is not None]
     return _Work(
-        tokens=mean(float((batch.sample.num_tokens - 1).sum()) for batch in batches),
-        flops=mean(known) if len(known) == len(counted) else None,
+        tokens=fmean(float((batch.sample.num_tokens - 1).sum()) for batch in batches),
+        flops=fmean(known) if len(known) == len(counted) else None,
     )
 
 

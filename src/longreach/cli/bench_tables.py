@@ -26,8 +26,7 @@ from longreach.runs.profile import (
 )
 
 _PARTS_OF_A_COMMAND = {
-    "imports": (START,),
-    "check": (CHECK,),
+    "start": (START, CHECK),
     "prepare": (DEVICE, FOLDERS, BUILD, LOAD, PREPARE, FIRST),
     "train": (TRAIN, LOG, SAVE, VALIDATE),
     "test": (ESTIMATE, ONE_PASS, FREE),
@@ -94,7 +93,7 @@ def recipe_tables(report: RecipeReport, title: str) -> Iterator[Table]:
 
 def _whole_table(report: RecipeReport) -> Table:
     table = Table(title="seconds of `longreach run` from the start of the process", title_justify="left", box=None)
-    table.add_column("recipe", overflow="fold")
+    table.add_column("recipe", overflow="fold", min_width=26)
     for column in ("first step", "end", *_PARTS_OF_A_COMMAND):
         table.add_column(column, justify="right")
     for row in report.whole:
