@@ -12,11 +12,13 @@ from longreach.bench.lengths import LengthReport, LengthRow, time_lengths
 from longreach.bench.machine import Peak, machine_name, measure_peak, on_gpu
 from longreach.bench.parts import time_parts
 from longreach.bench.protocols import EveryTarget, Protocol
+from longreach.bench.recipes import RecipeReport, RecipeRow, parse_recipes, time_recipes
 from longreach.bench.rivals import DECODING, TRAINING
 from longreach.bench.stack import time_stack
 from longreach.bench.tasks import TaskSpeed, time_tasks
 from longreach.bench.timing import Effort, Side, Timing, take_turns
 from longreach.bench.train import time_training
+from longreach.bench.whole import WholeRow, time_whole
 from longreach.bench.workload import Workload
 
 __all__ = [
@@ -33,12 +35,15 @@ __all__ = [
     "LengthRow",
     "Peak",
     "Protocol",
+    "RecipeReport",
+    "RecipeRow",
     "Side",
     "SpeedComparison",
     "Stamp",
     "TaskSpeed",
     "Timing",
     "Trial",
+    "WholeRow",
     "Workload",
     "compare_attribution",
     "compare_every_target",
@@ -46,6 +51,7 @@ __all__ = [
     "machine_name",
     "measure_peak",
     "on_gpu",
+    "parse_recipes",
     "take_turns",
     "time_decoding",
     "time_drawing",
@@ -53,8 +59,10 @@ __all__ = [
     "time_grid",
     "time_lengths",
     "time_parts",
+    "time_recipes",
     "time_stack",
     "time_tasks",
     "time_training",
+    "time_whole",
     "update_headline",
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from longreach.bench.comparison import ComparisonRow, SpeedComparison
 from longreach.bench.lengths import EVALUATION, TRAINING, Figures, LengthReport
 from longreach.bench.machine import MEMORY_ON_GPU
+from longreach.bench.recipes import OURS, RecipeReport
 from longreach.system.files import read_json, write_atomically
 
 HEADLINE = Path("benchmarks") / "results" / "headline.json"
@@ -35,16 +36,18 @@ class HeadlineRow:
     unit: str
     """Of ours and theirs."""
     ratio: float | None
-    floor_share: float
-    """Ours."""
+    floor_share: float | None
+    """Ours; None where the operations cannot be counted."""
     command: str
     commit: str
     date: str
 
 
-def headline_rows(found: SpeedComparison | LengthReport, stamp: Stamp) -> list[HeadlineRow]:
+def headline_rows(found: SpeedComparison | LengthReport | RecipeReport, stamp: Stamp) -> list[HeadlineRow]:
     """A row for each rival, or one for ours alone; by length, for each kind of work, one at its longest length,
-    and on a GPU one about its memory."""
+    and on a GPU one about its memory; of recipes a row for each number of models and each rival."""
+    if isinstance(found, RecipeReport):
+        return list(_of_recipes(found, stamp))
     if isinstance(found, LengthReport):
         return list(_of_lengths(found, stamp))
     ours, *rivals = found.rows
@@ -65,6 +68,41 @@ def _of_lengths(found: LengthReport, stamp: Stamp) -> Iterator[HeadlineRow]:
         yield speed
         if found.memory == MEMORY_ON_GPU:
             yield _memory(speed, ours.memory, None if theirs is None else theirs.memory)
+
+
+def _of_recipes(found: RecipeReport, stamp: Stamp) -> Iterator[HeadlineRow]:
+    alone = {row.recipe: row for row in found.rows if row.side == OURS and row.models == 1}
+    for row in found.rows:
+        ours = row if row.side == OURS else alone.get(row.recipe)
+        if ours is None:
+            continue
+        theirs = None if row is ours else row
+        models = "one model" if row.models == 1 else f"{row.models} models"
+        yield HeadlineRow(
+            name=f"recipe {row.recipe}, {models}{'' if theirs is None else f' against {theirs.side}'}",
+            device=stamp.device,
+            ours=ours.model_steps_per_second,
+            theirs=None if theirs is None else theirs.model_steps_per_second,
+            unit="model steps/s",
+            ratio=None if theirs is None or theirs.ratio is None else 1 / theirs.ratio,
+            floor_share=ours.floor_share,
+            command=stamp.command,
+            commit=stamp.commit,
+            date=stamp.date,
+        )
+    for whole in found.whole:
+        yield HeadlineRow(
+            name=f"longreach run {whole.recipe}, {whole.steps} steps",
+            device=stamp.device,
+            ours=whole.end,
+            theirs=None,
+            unit="seconds",
+            ratio=None,
+            floor_share=None,
+            command=stamp.command,
+            commit=stamp.commit,
+            date=stamp.date,
+        )
 
 
 def _memory(speed: HeadlineRow, ours: int, theirs: int | None) -> HeadlineRow:

@@ -4,7 +4,7 @@ import argparse
 import importlib.util
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -37,7 +37,7 @@ from longreach.bench import (
     time_training,
     update_headline,
 )
-from longreach.cli import bench_drawing, bench_probe, bench_tasks
+from longreach.cli import bench_drawing, bench_probe, bench_recipes, bench_tasks
 from longreach.cli.bench_tables import comparison_table, length_line, length_table
 from longreach.errors import BadInput
 from longreach.runs import choose_device, commit_of_this_code
@@ -122,6 +122,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "--model", choices=["transformer", "llama"], default="transformer", help="its class (default: transformer)"
     )
     _add_common(engine, _parts, ("6,256,8,512,50", "3,128,4,64,40"), {}, rounds=5)
+    bench_recipes.add(parts)
     bench_tasks.add(parts)
     bench_drawing.add(parts)
     bench_probe.add(parts)
@@ -157,21 +158,15 @@ def _add_common(
 
 
 def _run(prog: str, measure: Measure, shapes: tuple[str, str], args: argparse.Namespace, settings: list[str]) -> int:
-    for flag in ("repeats", "seconds", "peak", "samples", "prompt", "up_to", "models"):
-        value = getattr(args, flag, None)
-        if value is not None and value <= 0:
-            raise BadInput(f"--{flag.replace('_', '-')} must be above 0, got {value:g}")
-    for path in (args.out, args.headline):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise BadInput(f"{path}: there is no folder {path.resolve().parent}")
+    check_flags(args, ("repeats", "seconds", "peak", "samples", "prompt", "up_to", "models"))
     args.device = device = choose_device(args.device)
     args.shape = args.shape or shapes[0 if on_gpu(device) else 1]
     workload = Workload.parse(args.shape)
     _ = workload.model  # refuses what cannot be built before anything is measured
     peak = measure_peak(device) if args.peak is None else Peak(args.peak * 1e12, f"given: {args.peak:g} TFLOP/s")
     found = measure(args, _Setting(workload, device, Effort(args.repeats, args.seconds), peak))
-    stamp = Stamp(machine_name(device), _command(prog, args), commit_of_this_code(), date.today().isoformat())
-    facts = {**stamp.to_json(), **_versions(), "threads": torch.get_num_threads(), **found.to_json()}
+    stamp = Stamp(machine_name(device), command_line(prog, args), commit_of_this_code(), date.today().isoformat())
+    facts = {**stamp.to_json(), **versions(), "threads": torch.get_num_threads(), **found.to_json()}
     if args.out is not None:
         write_atomically(args.out, (json.dumps(facts, indent=1) + "\n").encode())
     if args.headline is not None:
@@ -191,6 +186,17 @@ def _run(prog: str, measure: Measure, shapes: tuple[str, str], args: argparse.Na
         out.print(length_table(found, title))
         out.print(f"{found.stopped}; memory: {found.memory}", highlight=False, soft_wrap=True)
     return 0
+
+
+def check_flags(args: argparse.Namespace, positive: Sequence[str]) -> None:
+    """Raise BadInput for a number that is not above 0, and for a file in a folder that does not exist."""
+    for flag in positive:
+        value = getattr(args, flag, None)
+        if value is not None and value <= 0:
+            raise BadInput(f"--{flag.replace('_', '-')} must be above 0, got {value:g}")
+    for path in (args.out, args.headline):
+        if path is not None and not path.resolve().parent.is_dir():
+            raise BadInput(f"{path}: there is no folder {path.resolve().parent}")
 
 
 def _train(args: argparse.Namespace, it: _Setting) -> SpeedComparison:
@@ -235,8 +241,8 @@ def _lengths(args: argparse.Namespace, it: _Setting) -> LengthReport:
     return time_lengths(ours, up_to, args.task, it.device, args.against, it.effort, it.peak, progress)
 
 
-def _command(prog: str, args: argparse.Namespace) -> str:
-    """The command that measures the same again, with every default written out, but for where results go."""
+def command_line(prog: str, args: argparse.Namespace) -> str:
+    """Return the command that measures the same again, with every default written out, but for where results go."""
     words = prog.split()
     for name, value in vars(args).items():
         if name in ("verb", "takes_settings", "out", "headline", "json") or value is None or value is False:
@@ -247,6 +253,7 @@ def _command(prog: str, args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def _versions() -> dict[str, str | None]:
+def versions() -> dict[str, str | None]:
+    """Return the versions of torch and of transformers, where it is installed."""
     has_rival = importlib.util.find_spec("transformers") is not None
     return {"torch": torch.__version__, "transformers": metadata.version("transformers") if has_rival else None}

@@ -37,6 +37,7 @@ from longreach.runs import (
     runs_together,
     use_threads,
 )
+from longreach.runs.profile import CHECK, FOLDERS, REPORT, NoProfile, Profile
 from longreach.system.interrupts import deferred
 from longreach.tasks.checking import CheckRecord
 from longreach.terminal.console import out, say
@@ -96,12 +97,47 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--no-check", action="store_true", help="train on a task of yours that `longreach check` would refuse"
     )
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="measure where the time goes: a table, and profile.md and profile.json in the output folder",
+    )
+    parser.add_argument(
+        "--profile-steps",
+        type=int,
+        metavar="N",
+        help="training steps whose kernels or operators --profile counts (default: 32; on a CPU 16; 0: none)",
+    )
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and no progress")
     parser.set_defaults(verb=run, takes_settings=True)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
+    profile = _profile(args)
+    with profile.phase(CHECK):
+        recipe, only, track = _read(args, settings)
+        asked = _device(recipe, only)
+    if any(config.execution.deterministic for config in recipe.variants.values()):
+        ask_for_repeatable_products(asked)  # before the device is looked at
+    with join_ranks(choose_device(asked)) as (ranks, device):
+        profile.use(device)
+        return _run(args, recipe, only, track, ranks, device, profile)
+
+
+def _profile(args: argparse.Namespace) -> NoProfile:
+    """Return what measures the command."""
+    if args.profile:
+        from longreach.cli.profile import start_profile
+
+        return start_profile(args.profile_steps)
+    if args.profile_steps is not None:
+        raise BadInput("--profile-steps concerns the profile: add --profile")
+    return NoProfile()
+
+
+def _read(args: argparse.Namespace, settings: list[str]) -> tuple[Recipe, list[str] | None, list[str]]:
+    """Return the recipe with all changes, the variants to run if only some, and the trackers."""
     only = None if args.only is None else _names(args.only)
     track = [] if args.track is None else _names(args.track)
     if args.stack is not None and args.stack < 1:
@@ -109,16 +145,17 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     short = {"device": args.device, "stack": args.stack, "batch_tokens": args.batch_tokens}
     head = {"preset": args.preset, "seeds": args.seeds, "first_seed": args.first_seed}
     changes = {name: value for name, value in head.items() if value is not None}
-    recipe = load_recipe(args.recipe, short_flags(recipe_changes(settings), **short) | changes, only)
-    asked = _device(recipe, only)
-    if any(config.execution.deterministic for config in recipe.variants.values()):
-        ask_for_repeatable_products(asked)  # before the device is looked at
-    with join_ranks(choose_device(asked)) as (ranks, device):
-        return _run(args, recipe, only, track, ranks, device)
+    return load_recipe(args.recipe, short_flags(recipe_changes(settings), **short) | changes, only), only, track
 
 
 def _run(
-    args: argparse.Namespace, recipe: Recipe, only: list[str] | None, track: list[str], ranks: Ranks, device: str
+    args: argparse.Namespace,
+    recipe: Recipe,
+    only: list[str] | None,
+    track: list[str],
+    ranks: Ranks,
+    device: str,
+    profile: NoProfile,
 ) -> int:
     if args.threads:
         use_threads(args.threads)
@@ -127,8 +164,10 @@ def _run(
     folder = args.out or Path("runs") / recipe.name
     parallel: Parallel = args.parallel or "ddp"
     console = say if ranks.first else Console(quiet=True)
-    checked = _check_tasks(recipe, folder, args.resume, only or list(recipe.variants), args.no_check, console)
-    todo = _plan(recipe, folder, args.resume, only or list(recipe.variants), ranks.count, device)
+    chosen = only or list(recipe.variants)
+    with profile.phase(CHECK):
+        checked = _check_tasks(recipe, folder, args.resume, chosen, args.no_check, console)
+        todo = _plan(recipe, folder, args.resume, chosen, ranks.count, device)
     if ranks.count > 1:
         for config in (recipe.variants[one.variant] for (one,) in todo):
             model = new_model(config, seed=0, device="cpu")
@@ -144,7 +183,7 @@ def _run(
         deferred(lambda: f"{state.describe()}.  To go on:  {resume}") as should_stop,
         watch(console, quiet=args.json, later=lambda: state.later) as observer,
     ):
-        observer = replace(observer, phase=state.noting(observer.phase), should_stop=should_stop)
+        observer = replace(observer, phase=state.noting(observer.phase), should_stop=should_stop, profile=profile)
         if args.resume and not begun:
             observer.say(f"nothing to resume in {folder}: starting")
         for number, together in enumerate(todo):
@@ -152,23 +191,32 @@ def _run(
             folders = [one.below(folder) for one in together]
             state.work_on(folders[0], configs[0].train.steps, sum(map(len, todo[number + 1 :])))
             names = [one.name for one in together] if len(together) > 1 else []
-            infos = [
-                replace(
-                    gather_info(recipe.name, recipe.title, one.variant, one.seed, device, names, ranks.count),
-                    task_check=checked.get(one.variant, ""),
-                )
-                for one in together
-            ]
-            if not execute_together(configs, folders, infos, device, args.resume, observer, track, ranks, parallel):
+            with profile.phase(FOLDERS):
+                infos = [
+                    replace(
+                        gather_info(recipe.name, recipe.title, one.variant, one.seed, device, names, ranks.count),
+                        task_check=checked.get(one.variant, ""),
+                    )
+                    for one in together
+                ]
+            with profile.section([one.name for one in together]):
+                done = execute_together(configs, folders, infos, device, args.resume, observer, track, ranks, parallel)
+            if not done:
                 console.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
                 return INTERRUPTED
     if not ranks.first:
         return 0
     # everything that is finished below the folder, in the recipe's order: earlier starts may have left more
     order = list(recipe.variants)
-    results = load_results([folder])[0]
-    results.sort(key=lambda result: order.index(result.info.variant) if result.info.variant in order else len(order))
-    report = write_report(results, folder / "report")
+    with profile.phase(REPORT):
+        results = load_results([folder])[0]
+        results.sort(key=lambda one: order.index(one.info.variant) if one.info.variant in order else len(order))
+        report = write_report(results, folder / "report")
+    profiled = None
+    if isinstance(profile, Profile):
+        from longreach.cli.profile import write_profile
+
+        profiled = write_profile(profile, folder, recipe.name, device)
     if args.json:
         rows = [
             {
@@ -182,12 +230,15 @@ def _run(
             for group in report.groups
         ]
         paths = {"png": str(report.png), "html": str(report.html), "csv": str(report.csv)}
-        print(json.dumps({"recipe": recipe.name, "folder": str(folder), "results": rows, **paths}))
+        facts = {"recipe": recipe.name, "folder": str(folder), "results": rows, **paths}
+        print(json.dumps(facts if profiled is None else {**facts, "profile": profiled.facts}))
         return 0
     for table in tables(results, report.title, out.width):
         out.print(table)
     for name, path in (("figure", report.png), ("page", report.html), ("scores", report.csv)):
         out.print(f"{name:7} {path}", markup=False, highlight=False, soft_wrap=True)
+    if profiled is not None:
+        profiled.print(out)
     return 0
 
 

@@ -86,6 +86,8 @@ class HostStream:
         self.pool: Pool | None = None
         self._pinned: _PinnedCopies | None = None
         self._measured, self._logged = _Share(), _Share()
+        self.waited = 0.0
+        """Seconds that training has waited for batches."""
         self._news: list[str] = []
         self._told = False
 
@@ -104,7 +106,7 @@ class HostStream:
             layout = BatchLayout.of(batch)
             return read_block(batch, layout, self._copies(layout).copy(lambda pinned: layout.write(batch, pinned)))
         block = self.pool.take(number)
-        self._logged.add(time.perf_counter() - begun)
+        self._note_waiting(time.perf_counter() - begun)
         if block is None:
             self.stream.batch(number)  # raises the error of the worker, with its own traceback
             raise RunFailed(f"a process could not draw the batch of step {number}: {self.pool.error}")
@@ -145,10 +147,14 @@ class HostStream:
             self.pool = None
             self.workers = 0
 
+    def _note_waiting(self, seconds: float) -> None:
+        self._logged.add(seconds)
+        self.waited += seconds
+
     def _draw_here(self, number: int, begun: float) -> Batch:
         batch = self.stream.batch(number)
         seconds = time.perf_counter() - begun
-        self._logged.add(seconds)
+        self._note_waiting(seconds)
         self._measured.add(seconds)
         if self.pool is None and self.workers:
             if self.at_once:

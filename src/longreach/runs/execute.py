@@ -22,6 +22,7 @@ from longreach.runs.journal import Journal
 from longreach.runs.lock import LOCK, hold
 from longreach.runs.observer import Observer, Run, last_good
 from longreach.runs.parts import new_model
+from longreach.runs.profile import BUILD, CHECK
 from longreach.runs.recipe import RunConfig
 from longreach.runs.scoring import score_run
 from longreach.runs.tracking import Trackers, check_trackers
@@ -102,11 +103,13 @@ def execute_together(
     for config, folder in zip(configs, folders, strict=True):
         goes_on = resume and folder.begun
         if not goes_on or (not folder.finished and folder.changes_of_execution(config)):
-            check(config)
+            with observer.profile.phase(CHECK):
+                check(config)
         if not goes_on:
             folder.refuse_existing()  # before the lock makes a folder or touches a foreign one
         if not folder.finished:
-            verify_corpus(config.task)
+            with observer.profile.phase(CHECK):
+                verify_corpus(config.task)
     with ExitStack() as locks:
         for folder in folders:
             if not folder.finished:
@@ -142,7 +145,8 @@ def _execute_locked(
         journal.note("started", seed=info.seed, device=info.device, commit=info.commit, stack=info.stack)
         if changes:
             journal.note("changed", message=changes)
-        model = new_model(config, info.seed, device)
+        with observer.profile.phase(BUILD):
+            model = new_model(config, info.seed, device)
         todo.append(Run(config, folder, info.seed, model, journal, Trackers(track, config, folder, info)))
     if not todo:
         ranks.hear(FINISHED)

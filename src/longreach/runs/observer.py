@@ -1,7 +1,7 @@
 """What a run is while it runs, and how it tells what it is doing."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ from longreach.evaluation import Work
 from longreach.model import Model
 from longreach.runs.folder import RunFolder
 from longreach.runs.journal import Journal
+from longreach.runs.profile import NoProfile
 from longreach.runs.recipe import RunConfig
 from longreach.runs.tracking import Trackers
 from longreach.training import list_checkpoints
@@ -26,6 +27,8 @@ class Observer:
     should_stop: Callable[[], bool] = lambda: False
     saved: Callable[[RunFolder], None] = lambda folder: None
     """Called when a run has saved a checkpoint or its scores."""
+    profile: NoProfile = field(default_factory=NoProfile)
+    """Measures where the time goes."""
 
 
 class Run(NamedTuple):

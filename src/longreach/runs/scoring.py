@@ -29,6 +29,7 @@ from longreach.runs.corpus import refuse_other_corpus, verify_corpus
 from longreach.runs.folder import RunFolder
 from longreach.runs.observer import Observer, Run, label
 from longreach.runs.parts import new_model
+from longreach.runs.profile import ESTIMATE, LOAD, NewJudge, NoProfile, Write
 from longreach.runs.recipe import RunConfig
 from longreach.runs.tracking import score_values
 from longreach.system.capacity import check_memory
@@ -43,12 +44,14 @@ class _StopTesting(Exception):
 def score_run(run: Run, device: str, observer: Observer) -> bool:
     config, folder, seed, model, journal, tracker = run
     journal.note("testing")
-    load_checkpoint(_selected(folder, config), model)
+    with observer.profile.phase(LOAD):
+        load_checkpoint(_selected(folder, config), model)
     tested = config.held_out()
     report = observer.phase(f"test {label(folder)}", work_of_test(tested, config.evaluate))
     for line in left_out(tested, config.evaluate):
         journal.tell("left out", f"left out: {line}")
-    expect_test(model, config, config.evaluate, config.execution, device, observer)
+    with observer.profile.phase(ESTIMATE):
+        expect_test(model, config, config.evaluate, config.execution, device, observer)
     with _encoding_of_test(model, config.evaluate):
         folder.save_plan("test", choose(model, config.execution, device).to_plain())
 
@@ -58,7 +61,11 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
             raise _StopTesting
 
     try:
-        scores, text = run_test(model, tested, config.ids, config.evaluate, seed, device, config.execution, progress)
+        scores, text = run_test(
+            *(model, tested, config.ids, config.evaluate, seed, device, config.execution),
+            progress,
+            observer.profile,
+        )
     except _StopTesting:
         return False
     lengths = legal_lengths(config.task, config.train.lengths)
@@ -121,10 +128,27 @@ def run_test(
     device: str,
     execution: ExecutionConfig,
     progress: Callable[[int, str], None] = lambda done, note: None,
+    profile: NoProfile | None = None,
 ) -> tuple[list[Score], TextResult | None]:
-    """Scores of a trained model by length; on text also its losses."""
+    """Return the scores of a trained model by length; on text also its losses."""
+    new_judge, write = judges(execution, device), write_fast(execution, device)
+    with (profile or NoProfile()).testing(new_judge, write, progress) as measured:
+        return _run_test(model, task, policy, config, seed, device, execution, *measured)
+
+
+def _run_test(
+    model: Model,
+    task: Task,
+    policy: IdPolicy,
+    config: EvalConfig,
+    seed: int,
+    device: str,
+    execution: ExecutionConfig,
+    new_judge: NewJudge,
+    write: Write,
+    progress: Callable[[int, str], None],
+) -> tuple[list[Score], TextResult | None]:
     if not isinstance(task, Text):
-        new_judge, write = judges(execution, device), write_fast(execution, device)
         budget = execution.batch_tokens
         return evaluate(model, task, policy, config, seed, device, progress, budget, new_judge, write), None
     check_text_test(config)

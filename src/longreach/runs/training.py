@@ -16,6 +16,7 @@ from longreach.evaluation import next_tokens
 from longreach.model import RESERVED, Model
 from longreach.runs.observer import Observer, Run, label, last_good
 from longreach.runs.parts import common_training, stacked_data, training_data
+from longreach.runs.profile import BUILD, LOAD, LOG, PREPARE, SAVE, VALIDATE, Training
 from longreach.runs.recipe import RunConfig
 from longreach.seeding import stream
 from longreach.training import (
@@ -45,7 +46,7 @@ def train_runs(
     parallel: Parallel,
 ) -> bool:
     settings, _ = common_training([run.config for run in runs])
-    execution = runs[0].config.execution
+    execution, profile = runs[0].config.execution, observer.profile
     starts = _starts(runs, execution.save_every)
     steps = [_step(start) for start in starts]
     if len(set(steps)) > 1:
@@ -54,11 +55,13 @@ def train_runs(
         )
         groups = [[run for run, own in zip(runs, steps, strict=True) if own == step] for step in sorted(set(steps))]
         return all(_train_group(group, device, observer, failures, ranks, parallel) for group in groups)
-    optimizers: list[torch.optim.Optimizer] = [build_optimizer(run.config.train.optimizer, run.model) for run in runs]
+    with profile.phase(BUILD):
+        optimizers = [build_optimizer(run.config.train.optimizer, run.model) for run in runs]
     step = steps[0]
     for run, start, own in zip(runs, starts, optimizers, strict=True):
         if start is not None:
-            load_checkpoint(start, run.model, own)
+            with profile.phase(LOAD):
+                load_checkpoint(start, run.model, own)
             run.journal.tell("resumed", f"resuming {run.folder.path} at step {step}", step=step)
         prune(run.folder.checkpoints, execution.keep_last, step)
         run.folder.forget_after(step)
@@ -66,19 +69,24 @@ def train_runs(
     ranks.hear(step)
     if step >= settings.steps:
         return True
-    model, optimizer, shared = runs[0].model, optimizers[0], None
+    model: Model = runs[0].model
+    optimizer: torch.optim.Optimizer = optimizers[0]
+    shared = None
     if ranks.count > 1:
         data = training_data(runs[0].config, runs[0].seed, device)
         shared = Shared(parallel, ranks, device, settings, execution, model, optimizer, data)
         model, optimizer = shared.model, shared.optimizer
     if len(runs) > 1:
-        model = stack_models([run.model for run in runs])
-        optimizer = build_optimizer(settings.optimizer, model)
-        if step:
-            stack_state(optimizer, optimizers)
+        with profile.phase(BUILD):
+            model = stack_models([run.model for run in runs])
+            optimizer = build_optimizer(settings.optimizer, model)
+            if step:
+                stack_state(optimizer, optimizers)
     if execution.compile:
         check_compiler(device, torch.__version__)
-    plan, take_step, drawn = make_step([(run.config, run.seed) for run in runs], model, optimizer, device, shared)
+    numbered = [(run.config, run.seed) for run in runs]
+    with profile.phase(PREPARE):
+        plan, take_step, drawn = make_step(numbered, model, optimizer, device, shared)
     observer.say(str(plan))
     for run in runs:
         run.folder.save_plan("training", plan.to_plain())
@@ -137,16 +145,16 @@ def train_runs(
             observer.say(f"{failure}; the others go on")
 
         return Hooks(
-            log=log,
-            validate=validate,
-            save=save,
+            log=profile.wrap(LOG, log),
+            validate=profile.wrap(VALIDATE, validate),
+            save=profile.wrap(SAVE, save),
             progress=lambda done, loss: report(done, "" if loss is None else f"loss {loss:.3g}"),
             should_stop=lambda: ranks.any(observer.should_stop()),
             give_up=give_up,
         )
 
     every = [hooks(number) for number in range(len(runs))]
-    with closing_workers(drawn):
+    with closing_workers(drawn), profile.training(take_step, Training(numbered, step, drawn)) as take_step:
         return train(take_step, settings, execution, every, step)
 
 

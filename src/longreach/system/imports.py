@@ -34,6 +34,7 @@ class RunOrigin:
 
 _reading: ContextVar[RunOrigin | None] = ContextVar("reading", default=None)
 _working_folder: str | None = None
+_owned = False
 _place_of: dict[str, str] = {}
 """By module that a run named: the folder it was imported from."""
 
@@ -48,8 +49,15 @@ def allow_working_folder() -> None:
 
 def own_the_process() -> None:
     """Take the working folder off the path, here and in all Python processes that are started from here."""
+    global _owned
+    _owned = True
     sys.path[:] = [entry for entry in sys.path if entry and os.path.abspath(entry) != os.getcwd()]
     os.environ["PYTHONSAFEPATH"] = "1"
+
+
+def owns_the_process() -> bool:
+    """Return whether this process was started for one command."""
+    return _owned
 
 
 @contextmanager
