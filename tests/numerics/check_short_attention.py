@@ -10,7 +10,7 @@ from losses import token_losses
 
 from longreach.api import EqualIdsConfig, RopeConfig, ScaledSoftmaxConfig, TransformerConfig
 from longreach.attention import Attention
-from longreach.engine import layers
+from longreach.engine import exact_attention, layers
 from longreach.engine.short_attention import Extras, short_attention
 from longreach.positions.encodings import rotate
 
@@ -93,6 +93,18 @@ def bias_errors(models, precision=torch.float32):
     return [float((a - b).abs().max() / b.abs().max()) for a, b in zip(*results, strict=True)]
 
 
+def exact_errors(batch, heads, tokens, size):
+    """Return errors of attention in fp32 by tensor cores, for queries and keys that lie apart in memory."""
+    generator = torch.Generator().manual_seed(tokens)
+    qkv = torch.randn(batch, tokens, heads, 3 * size, generator=generator, dtype=torch.float64).transpose(1, 2)
+    visible = torch.arange(1, tokens + 1)[None]
+    wanted = Attention()(*qkv.chunk(3, dim=-1), visible, None, None)
+    with torch.no_grad():
+        parts = qkv.float().chunk(3, dim=-1)
+        assert exact_attention.serves(*parts)
+        return [float((exact_attention.attend(*parts) - wanted).abs().max())]
+
+
 shapes = [(5, 32, 2, True, "no"), (50, 32, 3, True, "alike"), (17, 64, 2, True, "each"), (100, 32, 1, False, "each")]
 shapes += [(16, 128, 1, True, "no"), (1, 32, 2, True, "alike"), (64, 32, 1, False, "no")]
 errors = {str(shape): kernel_errors(*shape) for shape in shapes}
@@ -107,5 +119,7 @@ kinds = {
 }
 errors |= {f"{kind}, {models}": model_errors(models, **kinds[kind]) for kind in kinds for models in (1, 2)}
 errors |= {f"bias, {models}": bias_errors(models) for models in (1, 2)}
+exact = [(2, 3, 130, 32), (1, 2, 300, 64), (1, 1, 128, 16), (1, 2, 257, 32)]
+errors |= {f"({shape}, exact)": exact_errors(*shape) for shape in exact}
 errors["fp16"] = kernel_errors(*shapes[1], torch.float16)
 json.dump(errors, sys.stdout)

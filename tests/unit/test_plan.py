@@ -161,6 +161,7 @@ def test_the_parts_of_a_model_of_the_plainest_kind():
                 "short_attention": "scores have a bias",
                 "rotary_kernel": "the encoding does not turn queries and keys",
                 "flex_attention": "",
+                "exact_attention": "scores have a bias",
             },
         ),
         (
@@ -177,12 +178,19 @@ def test_the_parts_of_a_model_of_the_plainest_kind():
         ),
         ("in turn", {}),
         ("llama", {"gelu_products": "hidden units are gated"}),
-        ("small heads", {}),
-        ("window", {"short_attention": "SlidingWindow is not a softmax over all keys before"}),
+        ("small heads", {"exact_attention": "heads have 8 dimensions"}),
+        (
+            "window",
+            {
+                "short_attention": "SlidingWindow is not a softmax over all keys before",
+                "exact_attention": "attention is not a softmax over all keys before",
+            },
+        ),
         (
             "entmax",
             {
                 "short_attention": "Entmax is not a softmax over all keys before",
+                "exact_attention": "attention is not a softmax over all keys before",
                 "half_precision_tests": "attention is computed in fp32 anyway, or there is none",
                 "recorded_tests": "attention is computed in fp32 anyway, or there is none",
                 "adasplash": "the package adasplash is not installed",

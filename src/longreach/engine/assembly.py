@@ -14,7 +14,7 @@ from longreach.engine.drawing import SLOW, HostStream, Stream, draws_on_host
 from longreach.engine.drawing_ahead import count_steps_ahead
 from longreach.engine.heads import FastPointer
 from longreach.engine.judging import WORTH_RECORDING, FastJudge
-from longreach.engine.layers import AdaSplash, FastAttention, FastTransformer, FlexBias
+from longreach.engine.layers import AdaSplash, ExactAttention, FastAttention, FastTransformer, FlexBias
 from longreach.engine.recorded_decoding import write_recorded
 from longreach.engine.recorded_step import HostRecordedStep, RecordedStep
 from longreach.engine.twins import Swap, make_twin
@@ -32,6 +32,7 @@ PARTS = {
     "rotary_kernel": "one kernel turns queries and keys and takes heads apart",
     "embedding_gradient": "the gradient of the embeddings is a product",
     "flex_attention": "biases of sequences from 2,048 tokens on are added inside the kernel",
+    "exact_attention": "tests in fp32 attend by tensor cores from 128 tokens on, as exactly",
     "adasplash": "entmax over 1,024 tokens or more is computed by the package adasplash",
     "pointer_kernels": "kernels compute the loss of a pointer head without a score for every answer and token",
     "large_chunks": "biases are computed in chunks that suit the memory of the GPU",
@@ -182,7 +183,8 @@ class Plan:
             if isinstance(module, Attention):
                 if "adasplash" in self.used and isinstance(module, SparseWeights):
                     return Swap(AdaSplash, room)
-                return Swap(FlexBias if "flex_attention" in self.used else type(module), room)
+                exact = ExactAttention if "exact_attention" in self.used else type(module)
+                return Swap(FlexBias if "flex_attention" in self.used else exact, room)
             if module is model.embed and "embedding_gradient" in self.used:
                 return Swap(ProductEmbedding, {})
             if module is model.position_head and "pointer_kernels" in self.used and trains:

@@ -224,6 +224,26 @@ class FlexBias(Attention):
         return super().forward(q, k, v, visible, mask, bias)
 
 
+class ExactAttention(Attention):
+    """Attends in fp32 by tensor cores where no gradient is wanted."""
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h q d"],
+        k: Float[Tensor, "b h k d"],
+        v: Float[Tensor, "b h k d"],
+        visible: Int[Tensor, "#b q"],
+        mask: Bool[Tensor, "b 1 q k"] | None,
+        bias: Bias | None,
+    ) -> Float[Tensor, "b h q d"]:
+        if mask is None and bias is None:
+            from longreach.engine.exact_attention import attend, serves  # needs Triton
+
+            if serves(q, k, v):
+                return attend(q, k, v)
+        return super().forward(q, k, v, visible, mask, bias)
+
+
 class AdaSplash(SparseWeights):
     """Computes entmax over long sequences by the kernels of the package adasplash."""
 

@@ -320,6 +320,21 @@ class _Facts:
         size = self.model.config.head_dim
         return "" if size in flex.HEAD_SIZES else f"heads have {size} dimensions"
 
+    def not_exact_attention(self) -> str:
+        reason = self._no_kernels()
+        if reason or not isinstance(self.model, Transformer):
+            return reason or "the model is no transformer"
+        if self.model.embed.weight.dtype != torch.float32:
+            return "weights are not in fp32"
+        if self._encoded[2] is not None:
+            return "scores have a bias"
+        if any(mix.hides or not mix.fused or type(mix).forward is not Attention.forward for mix in self.attentions):
+            return "attention is not a softmax over all keys before"
+        from longreach.engine.exact_attention import HEAD_SIZES  # needs Triton
+
+        size = self.model.config.head_dim
+        return "" if size in HEAD_SIZES else f"heads have {size} dimensions"
+
     def not_adasplash(self) -> str:
         if not any(isinstance(mix, SparseWeights) for mix in self.attentions):
             return "attention is not entmax"
