@@ -28,7 +28,7 @@ WIDEST = 4096
 
 
 class _Stream(NamedTuple):
-    """States [rows, width], and what the last branches add to them: the next norm adds it on the way."""
+    """States [rows, width] and the output of the last branches, which the next norm adds to them."""
 
     states: Tensor
     added: Tensor | None = None
