@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -10,7 +11,11 @@ from safetensors.torch import load_file
 from test_cli import RECIPE
 
 from longreach.cli.main import main
+from longreach.cli.profile import WrittenProfile, profile_tables
 from longreach.runs import RunFolder
+from longreach.runs.operators import OperatorRow, Operators
+from longreach.runs.profile_result import PhaseTime, ProfileResult, Section, TrainingSpeed
+from longreach.terminal.console import out
 from longreach.training import list_checkpoints
 
 STEPS = {"steps": 30, "lengths": "1..4", "batch_size": 4, "validate_every": 15}
@@ -145,3 +150,23 @@ def test_refusals_are_one_line(tmp_path, monkeypatch, capsys, flags, processes, 
     said = capsys.readouterr().err
     assert complaint in said
     assert said.count("\n") == 1
+
+
+def test_kernels_of_a_gpu_are_told_with_its_busy_share(capsys):
+    rows = (OperatorRow("nvjet_" + "tst" * 40, "products", 2.0, 3.0, 0.75), OperatorRow("_forward", "", 1.0, 1.0, 0.25))
+    kernels = Operators("kernels", 32, 4.0, 3.0, rows, (3.0, 1.0))
+    for found, words in (
+        (
+            kernels,
+            "4.000 ms of kernels a step, during 3.000 ms of it: the GPU is busy for 60% of a median step; by stream",
+        ),
+        (Operators("kernels", 32, 0.0, 0.0, ()), "torch.profiler traced no kernels"),
+    ):
+        speed = TrainingSpeed(1, 0, 100, 67, 5.0, 9.0, 200.0, 800.0, 9000.0, 0.25, found)
+        section = Section(("a/seed-0",), (), (speed,), ())
+        phases = (PhaseTime("other", 2.0, 1.0),)
+        tables = profile_tables(ProfileResult(2.0, "the start of the process", 1.0, phases, (section,)))
+        WrittenProfile({}, Path("out"), tables).print(out)
+        printed = capsys.readouterr().out
+        assert words in printed.replace("\n", " ")
+        assert "25.0%" in printed

@@ -8,6 +8,7 @@ from test_runs import CONFIG
 
 from longreach.api import RunConfig, TrainConfig
 from longreach.decoding import write_answers
+from longreach.engine.drawing import HostStream
 from longreach.evaluation import plain_judge
 from longreach.execution import ExecutionConfig
 from longreach.runs.operators import (
@@ -169,6 +170,22 @@ def test_a_measured_step_takes_every_step_once_and_times_all_but_some():
     assert sum(one.seconds for one in result.phases) == pytest.approx(result.seconds)
     assert sum(one.share for one in result.phases) == pytest.approx(1)
     assert 0 < result.seconds_to_first_step < result.seconds
+
+
+def test_waiting_for_batches_is_a_share_of_training():
+    training = _training(steps=40)
+    drawn = HostStream(training.drawn)  # the training process draws them itself
+
+    class Drawing(_Step):
+        def __call__(self, number):
+            drawn.batch(number)
+            return super().__call__(number)
+
+    profile = Profile(0.0, "the test", traced_steps=4)
+    with profile.training(Drawing(), Training(training.runs, 0, drawn)) as measured:
+        for number in range(40):
+            measured(number)
+    assert 0 < measured.speed().waiting_share < 1
 
 
 def test_an_interrupted_training_ends_its_trace():

@@ -120,7 +120,7 @@ def _parse(name: str) -> Measured:
 
 @dataclass(frozen=True)
 class _Work:
-    """What a step of one model must do."""
+    """The work of a step of one model."""
 
     tokens: float
     """Read; padding is not counted."""
@@ -129,7 +129,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Row:
-    """What is timed in a row."""
+    """A row before it is timed."""
 
     recipe: str
     side: str

@@ -87,14 +87,15 @@ def write_profile(profile: Profile, folder: Path, recipe: str, device: str) -> W
             "date": date.today().isoformat(),
         }
     result = profile.result()
-    tables = tuple(_tables(result))
+    tables = profile_tables(result)
     written = result.to_json(facts)
     write_atomically(folder / "profile.json", (json.dumps(written, indent=1) + "\n").encode())
     write_atomically(folder / "profile.md", _markdown(facts, tables).encode())
     return WrittenProfile(written, folder, tables)
 
 
-def _tables(result: ProfileResult) -> list[_Table]:
+def profile_tables(result: ProfileResult) -> tuple[_Table, ...]:
+    """Return the tables of a profile."""
     first = result.seconds_to_first_step
     until = "" if first is None else f"; the first training step ended after {_seconds(first)} s"
     whole = f"{_seconds(result.seconds)} s since {result.since}{until}"
@@ -110,7 +111,7 @@ def _tables(result: ProfileResult) -> list[_Table]:
                 found.append(_operator_table(name, training, training.operators))
         if section.tests:
             found.append(_test_table(name, section.tests))
-    return found
+    return tuple(found)
 
 
 def _name(section: Section) -> str:
@@ -146,7 +147,9 @@ def _operator_table(name: str, training: TrainingSpeed, found: Operators) -> _Ta
         for row in first_rows(found.rows, _ROWS)
     ]
     busy = training.busy_share
-    if found.kind == "kernels":
+    if not found.rows:
+        note = f"torch.profiler traced no {found.kind}"
+    elif found.kind == "kernels":
         note = f"{found.milliseconds:.3f} ms of kernels a step, during {found.busy_milliseconds:.3f} ms of it"
         note += "" if busy is None else f": the GPU is busy for {busy:.0%} of a median step"
         if len(found.streams) > 1:
@@ -168,7 +171,9 @@ def _test_table(name: str, tests: Sequence[TestTime]) -> _Table:
 
 def _on_terminal(table: _Table, width: int) -> Table:
     shown = Table(title=table.title, title_justify="left", box=None)
-    others = sum(2 + max(len(row[number]) for row in table.rows) for number in range(1, len(table.columns)))
+    others = sum(
+        2 + max((len(row[number]) for row in table.rows), default=0) for number in range(1, len(table.columns))
+    )
     room = max(20, width - others - 2)
     for number, column in enumerate(table.columns):
         shown.add_column(column, justify="left" if number < table.texts else "right")

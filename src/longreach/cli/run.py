@@ -126,7 +126,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
 
 
 def _profile(args: argparse.Namespace) -> NoProfile:
-    """Return what measures the command."""
+    """Return the profile of the command: one that measures nothing, unless --profile is given."""
     if args.profile:
         from longreach.cli.profile import start_profile
 

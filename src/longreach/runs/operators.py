@@ -1,4 +1,4 @@
-"""What a training step spends its time on: kernels of a GPU, or operators on a CPU, by torch.profiler."""
+"""The kernels of a GPU, or the operators on a CPU, that training steps spend their time on, by torch.profiler."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ OTHER = "other"
 
 
 class Phase(NamedTuple):
-    """What the time of a command is spent on."""
+    """A part of the time of a command."""
 
     name: str
     section: int | None = None

@@ -68,7 +68,7 @@ Progress = Callable[[int, str], None]
 
 @dataclass(frozen=True)
 class Training:
-    """What a profile must know of a training."""
+    """The facts about a training that its profile needs."""
 
     runs: Sequence[tuple[RunConfig, int]]
     """The configuration and the seed of each model."""

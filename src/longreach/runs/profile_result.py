@@ -1,4 +1,4 @@
-"""What the profile of a command found."""
+"""The result of a profile."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
