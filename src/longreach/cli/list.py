@@ -13,16 +13,6 @@ from longreach.errors import BadInput
 from longreach.terminal.console import out
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = verbs.add_parser(
-        "list", help="tasks, ID policies, encodings, attentions, sections of a recipe, recipes", description=__doc__
-    )
-    parser.add_argument("kind", nargs="?", help="one kind only, with the settings of each entry")
-    parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
-    parser.add_argument("--json", action="store_true", help="print JSON: kind -> list of entries")
-    parser.set_defaults(verb=run, takes_settings=False)
-
-
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.markdown:
         print(markdown(), end="")
