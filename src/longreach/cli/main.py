@@ -8,10 +8,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 
 from longreach.cli.dotted import take_settings
 from longreach.errors import BadInput, RunFailed, lacks_memory, naming_flags, nearest
+from longreach.system.collection import no_collection
 from longreach.system.imports import allow_working_folder, own_the_process
 from longreach.system.interrupts import catch_interrupts, stop_seconds
 from longreach.version import __version__
@@ -113,7 +115,9 @@ def _run_verb(arguments: Sequence[str] | None) -> int:
     try:
         if settings and not args.takes_settings:
             raise BadInput(f"unknown argument {settings[0]!r}{nearest(settings[0], _flags(every, plain))}")
-        return _verb(args.verb)(args, settings)
+        with no_collection() if arguments is None else nullcontext():  # only a process of its own keeps its imports
+            verb = _verb(args.verb)
+        return verb(args, settings)
     except (BadInput, RunFailed) as error:
         if os.environ.get("LONGREACH_DEBUG"):
             raise
