@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from longreach.cli.catalogue import catalogue, markdown
+from longreach.cli.catalogue import catalogue, catalogue_kinds, markdown
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
 from longreach.terminal.console import out
@@ -17,11 +17,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.markdown:
         print(markdown(), end="")
         return 0
-    shown = catalogue()
-    if args.kind is not None:
-        if args.kind not in shown:
-            raise BadInput(f"unknown kind {args.kind!r}{nearest(args.kind, shown)}")
-        shown = {args.kind: shown[args.kind]}
+    if args.kind not in (None, *catalogue_kinds()):
+        raise BadInput(f"unknown kind {args.kind!r}{nearest(args.kind, catalogue_kinds())}")
+    shown = catalogue(args.kind, with_settings=args.json or args.kind is not None)
     if args.json:
         print(json.dumps(shown))
         return 0
