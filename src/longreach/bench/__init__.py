@@ -14,6 +14,7 @@ from longreach.bench.parts import time_parts
 from longreach.bench.protocols import EveryTarget, Protocol
 from longreach.bench.rivals import DECODING, TRAINING
 from longreach.bench.stack import time_stack
+from longreach.bench.start import StartTime, time_start
 from longreach.bench.tasks import TaskSpeed, time_tasks
 from longreach.bench.timing import Effort, Side, Timing, take_turns
 from longreach.bench.train import time_training
@@ -36,6 +37,7 @@ __all__ = [
     "Side",
     "SpeedComparison",
     "Stamp",
+    "StartTime",
     "TaskSpeed",
     "Timing",
     "Trial",
@@ -54,6 +56,7 @@ __all__ = [
     "time_lengths",
     "time_parts",
     "time_stack",
+    "time_start",
     "time_tasks",
     "time_training",
     "update_headline",

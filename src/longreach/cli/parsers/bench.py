@@ -74,6 +74,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     _add_tasks(parts)
     _add_drawing(parts)
     _add_probe(parts)
+    _add_start(parts)
 
 
 def _add_common(
@@ -181,3 +182,19 @@ def _add_probe(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--out", type=Path, help="write the figures to this .json file")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(verb="longreach.cli.bench_probe.run", takes_settings=False)
+
+
+def _add_start(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = parts.add_parser(
+        "start",
+        help="how long commands take to start",
+        description="Seconds of `import torch`, of help, and of a run until its first training step, in turns; ratios"
+        " to `import torch` in the same round.",
+    )
+    parser.add_argument("--recipe", default="demo", help="recipe that is run (default: demo)")
+    parser.add_argument("--device", default="cpu", help="auto, cpu, cuda (default: cpu)")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds (default: 7)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="begin no round after so many (default: 120)")
+    parser.add_argument("--out", type=Path, help="write the figures to this .json file")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.set_defaults(verb="longreach.cli.bench_start.run", takes_settings=False)
