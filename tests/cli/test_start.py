@@ -10,7 +10,7 @@ from importlib import import_module
 from longreach.cli.facts import facts, gather_facts
 from longreach.cli.main import parser
 
-HEAVY = ("torch", "numpy", "matplotlib", "pyarrow", "rich", "yaml", "jaxtyping", "docstring_parser")
+HEAVY = ("torch", "numpy", "matplotlib", "pyarrow", "rich", "yaml", "jaxtyping")
 
 
 def every_parser():

@@ -223,7 +223,7 @@ class Model(nn.Module):
 
 
 class _NoInit(TorchFunctionMode):
-    """Skips the functions of `torch.nn.init`; on the meta device one of them would import `torch._dynamo`."""
+    """Skips `torch.nn.init` in the constructors of layers; on the meta device it would import `torch._dynamo`."""
 
     def __torch_function__(
         self,
