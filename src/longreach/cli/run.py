@@ -110,21 +110,16 @@ def _run(
             if not execute_together(configs, folders, infos, device, args.resume, observer, track, ranks, parallel):
                 console.print(f"interrupted; everything is saved.  To go on:  {resume}", markup=False, soft_wrap=True)
                 return INTERRUPTED
-    if ranks.first:
-        _report(recipe, folder, args.json)
-    return 0
+    if not ranks.first:
+        return 0
+    from longreach.reports import THRESHOLDS, load_results, tables, write_report  # training need not wait for it
 
-
-def _report(recipe: Recipe, folder: Path, as_json: bool) -> None:
-    """Report everything that is finished below the folder: earlier starts may have left more than this one."""
-    # matplotlib takes a while to load, and training need not wait for it
-    from longreach.reports import THRESHOLDS, load_results, tables, write_report
-
+    # everything that is finished below the folder, in the recipe's order: earlier starts may have left more
     order = list(recipe.variants)
     results = load_results([folder])[0]
     results.sort(key=lambda result: order.index(result.info.variant) if result.info.variant in order else len(order))
     report = write_report(results, folder / "report")
-    if as_json:
+    if args.json:
         rows = [
             {
                 "variant": group.variant,
@@ -138,11 +133,12 @@ def _report(recipe: Recipe, folder: Path, as_json: bool) -> None:
         ]
         paths = {"png": str(report.png), "html": str(report.html), "csv": str(report.csv)}
         print(json.dumps({"recipe": recipe.name, "folder": str(folder), "results": rows, **paths}))
-        return
+        return 0
     for table in tables(results, report.title, out.width):
         out.print(table)
     for name, path in (("figure", report.png), ("page", report.html), ("scores", report.csv)):
         out.print(f"{name:7} {path}", markup=False, highlight=False, soft_wrap=True)
+    return 0
 
 
 class _State:
