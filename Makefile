@@ -1,6 +1,7 @@
 # make demo       set up, train three small models, show how far they reach
 # make test       set up, run every check and test
 # make test-slow  the tests that take minutes; numerical tests under two other orders of floating-point sums
+# make facts      rewrite the facts that help texts quote (src/longreach/cli/facts.json)
 # make test-gpu   the engine against the reference core, on a machine with a GPU; RECORD=1 writes results/gpu_tests.json
 # make setup      only the environment; what is there already is kept
 #
@@ -22,7 +23,7 @@ ifneq ($(TORCH),)
 .PHONY: $(READY)
 endif
 
-.PHONY: setup demo test test-slow test-gpu crash-test check format bench clean
+.PHONY: setup demo test test-slow test-gpu crash-test check format facts bench clean
 
 setup: $(READY)
 
@@ -63,6 +64,9 @@ check: setup
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+facts: setup
+	$(BIN)/python -m longreach.cli.facts
 
 bench: setup
 	$(BIN)/longreach bench tasks

@@ -1,6 +1,7 @@
 """The two ways a command can fail, so that the command line can answer each with a clear line."""
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -57,3 +58,12 @@ def argument(name: str, value: object = None) -> str:
         return name if value is None else f"{name}={value!r}"
     flag = f"--{name.replace('_', '-')}"
     return flag if value is None or value is True else f"{flag} {value}"
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """Return the end of an error message: the closest options, or all of them when none is close."""
+    known = sorted(options)
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; known: {', '.join(known)}" if known else ""

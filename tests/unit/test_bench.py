@@ -16,6 +16,7 @@ from longreach.bench import (
     Side,
     SpeedComparison,
     Stamp,
+    StartTime,
     Timing,
     Workload,
     headline_rows,
@@ -23,16 +24,19 @@ from longreach.bench import (
     rivals,
     take_turns,
     time_lengths,
+    time_start,
     update_headline,
 )
 from longreach.bench.flops import forward_flops, training_flops
 from longreach.bench.lengths import Figures, LengthReport, LengthRow
 from longreach.bench.machine import MEMORY_ON_GPU
 from longreach.bench.train import new_model, our_step, training_data
+from longreach.cli.bench_tables import start_table
 from longreach.cli.main import main
-from longreach.errors import BadInput
+from longreach.errors import BadInput, RunFailed
 from longreach.execution import ExecutionConfig
 from longreach.hf import to_huggingface
+from longreach.terminal.console import out
 
 TINY = Workload(1, 16, 2, 2, 12)
 TINY_FLAGS = ["--shape", "1,16,2,2,12", "--device", "cpu", "--repeats", "2", "--peak", "1"]
@@ -365,3 +369,34 @@ def test_parts_that_the_rival_lacks_are_measured_alone(capsys, tmp_path):
     flags = ["--encoding", "alibi", "--attention", "entmax", "--recompute", "--against", "none", "--out", str(file)]
     assert main([*command, *flags]) == 0
     assert json.loads(file.read_text())["name"] == "length 1,32,2,1,16, alibi, entmax, recomputed"
+
+
+# --- start-up time ----------------------------------------------------------------------------------------------------
+
+
+def test_start_up_times_are_ratios_to_import_torch(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("longreach.cli.bench_start._helps", lambda parser, words: [["list", "--help"]])
+    figures = tmp_path / "start.json"
+    assert main(["bench", "start", "--repeats", "1", "--json", "--out", str(figures)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(figures.read_text())
+    assert printed["command"] == "longreach bench start --recipe demo --device cpu --repeats 1 --seconds 120"
+    names = ["import torch", "longreach --help", "longreach list --help", "longreach run demo, first step"]
+    assert [row["name"] for row in printed["rows"]] == names
+    torch_row, *others = printed["rows"]
+    assert torch_row["ratio"] == torch_row["ratio_lowest"] == torch_row["ratio_highest"] == 1
+    for row in others:
+        assert row["rounds"] == 1
+        assert row["ratio"] == pytest.approx(row["seconds"] / torch_row["seconds"])
+
+
+def test_a_run_without_a_first_step_is_no_figure(capsys):
+    with pytest.raises(RunFailed, match=r"longreach run dmo .* failed: longreach: unknown recipe 'dmo'"):
+        time_start("dmo", "cpu", [["--version"]], Effort(1))
+
+
+def test_start_up_times_fit_a_terminal():
+    rows = [StartTime("longreach run demo, first step", (1.234, 12.34), (1.0, 1.234))]
+    lines = [segment.text for segment in out.render(start_table(rows, "a machine"), out.options.update(width=80))]
+    assert "1.23..12.3" in "".join(lines)
+    assert "…" not in "".join(lines)

@@ -12,7 +12,7 @@ import torch
 
 import longreach.api as lr
 from longreach.bench.protocols import EveryTarget, Protocol
-from longreach.config import LARGEST_ID, Bounds, Settings, build
+from longreach.config import LARGEST_ID, Bounds, Settings, build, field_help
 from longreach.config.registry import entries, kinds
 from longreach.config.settings import _hints
 from longreach.decoding import SamplingConfig
@@ -285,3 +285,22 @@ def test_seeds_have_bounds(tmp_path: Path) -> None:
 def test_controls_keep_their_policy() -> None:
     policy = lr.Coupled(max_id=9)
     assert SpoiltIds(of=policy, control="shuffled").of is policy
+
+
+def test_the_sentence_below_a_field_is_its_help() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Inner(Settings):
+        first: int = 1
+        """The first."""
+        second: int = 2
+
+    @dataclass(frozen=True, kw_only=True)
+    class Outer(Inner):
+        second: int = 3
+        """The second."""
+
+    texts = {field.name: field.help for field in field_help(Outer)}
+    assert texts == {"first": "The first.", "second": "The second."}
+    assert [field.help for field in field_help(Inner)] == ["The first.", ""]
+    nowhere = type("Nowhere", (Inner,), {"__module__": "no_such_module"})
+    assert [field.help for field in field_help(nowhere)] == ["The first.", ""]

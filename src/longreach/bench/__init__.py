@@ -15,6 +15,7 @@ from longreach.bench.protocols import EveryTarget, Protocol
 from longreach.bench.recipes import RecipeReport, RecipeRow, parse_recipes, time_recipes
 from longreach.bench.rivals import DECODING, TRAINING
 from longreach.bench.stack import time_stack
+from longreach.bench.start import StartTime, time_start
 from longreach.bench.tasks import TaskSpeed, time_tasks
 from longreach.bench.timing import Effort, Side, Timing, take_turns
 from longreach.bench.train import time_training
@@ -40,6 +41,7 @@ __all__ = [
     "Side",
     "SpeedComparison",
     "Stamp",
+    "StartTime",
     "TaskSpeed",
     "Timing",
     "Trial",
@@ -61,6 +63,7 @@ __all__ = [
     "time_parts",
     "time_recipes",
     "time_stack",
+    "time_start",
     "time_tasks",
     "time_training",
     "time_whole",

@@ -7,16 +7,11 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
 from importlib import metadata
-from pathlib import Path
 
 import torch
 
 from longreach.bench import (
-    DECODING,
-    HEADLINE,
-    TRAINING,
     Effort,
     LengthReport,
     LengthRow,
@@ -37,7 +32,6 @@ from longreach.bench import (
     time_training,
     update_headline,
 )
-from longreach.cli import bench_drawing, bench_probe, bench_recipes, bench_tasks
 from longreach.cli.bench_tables import comparison_table, length_line, length_table
 from longreach.errors import BadInput
 from longreach.runs import choose_device, commit_of_this_code
@@ -55,117 +49,18 @@ class _Setting:
     peak: Peak
 
 
-Measure = Callable[[argparse.Namespace, _Setting], SpeedComparison | LengthReport]
+_Measure = Callable[[argparse.Namespace, _Setting], SpeedComparison | LengthReport]
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = verbs.add_parser(
-        "bench",
-        help="how fast it is, also beside Hugging Face",
-        description="Both sides run in one process, in turns; medians with their spread, ratios, shares of the peak.",
-    )
-    parts = parser.add_subparsers(metavar="WHAT", required=True)
-    train = parts.add_parser(
-        "train",
-        help="one optimizer step",
-        description="Optimizer steps: ours, which make their batches, beside those of Hugging Face's GPT-NeoX.",
-    )
-    train.add_argument("--task", default="copy", help="whose samples are trained on (default: copy)")
-    train.add_argument("--compile", action="store_true", help="compile our model too")
-    _add_common(train, _train, ("6,256,8,512,50", "3,128,4,64,40"), TRAINING, rounds=10)
-    stack = parts.add_parser(
-        "stack",
-        help="many models as one computation",
-        description="Optimizer steps of N models that are trained as one, beside one model alone, ours and theirs.",
-    )
-    stack.add_argument("--task", default="copy", help="whose samples are trained on (default: copy)")
-    stack.add_argument("--compile", action="store_true", help="compile our models too")
-    stack.add_argument("--models", type=int, help="how many are stacked (default: 32; on a CPU 4)")
-    _add_common(stack, _stack, ("3,128,4,128,40", "2,64,4,32,20"), TRAINING, rounds=10)
-    evaluation = parts.add_parser(
-        "eval",
-        help="exact match in one pass, beside decoding",
-        description="Exact match of LENGTH answer tokens: one pass given the true prefix, beside decoding.",
-    )
-    evaluation.add_argument("--grid", action="store_true", help="instead, all scores of the recipe sparse_parity")
-    evaluation.add_argument("--samples", type=int, help="samples in a cell of the grid (default: 1024; on a CPU 8)")
-    _add_common(evaluation, _evaluate, ("6,256,8,64,500", "3,128,4,8,500"), DECODING, rounds=5)
-    decode = parts.add_parser(
-        "decode",
-        help="generation with a cache",
-        description="LENGTH new tokens, written greedily: ours beside Hugging Face's generate with the same weights.",
-    )
-    decode.add_argument("--prompt", type=int, default=32, help="tokens of a prompt (default: 32)")
-    _add_common(decode, _decode, ("6,256,8,64,512", "3,128,4,8,64"), DECODING, rounds=5)
-    lengths = parts.add_parser(
-        "length",
-        help="time and memory by length",
-        description="Scores in one pass and training steps from LENGTH tokens on, doubling, until time or memory end.",
-    )
-    lengths.add_argument("--task", default="copy", help="whose samples are read (default: copy)")
-    lengths.add_argument("--encoding", default="rope", help="how IDs enter; others than rope have no rival")
-    lengths.add_argument("--attention", default="softmax", help="others than softmax have no rival")
-    lengths.add_argument("--recompute", action="store_true", help="train with execution.recompute")
-    lengths.add_argument("--up-to", type=int, help="the longest length (default: 131072; on a CPU 8192)")
-    _add_common(lengths, _lengths, ("6,256,8,1,1024", "3,128,4,1,1024"), {}, rounds=3)
-    engine = parts.add_parser(
-        "parts",
-        help="what each part of the engine gains",
-        description="Optimizer steps with all parts of the engine, without each of them, and by the reference core.",
-    )
-    engine.add_argument("--task", default="copy", help="whose samples are trained on (default: copy)")
-    engine.add_argument(
-        "--recipe", metavar="RECIPE/VARIANT", help="instead, steps of a recipe, such as parity_far/rule"
-    )
-    engine.add_argument("--models", type=int, default=1, help="how many are stacked (default: 1)")
-    engine.add_argument(
-        "--model", choices=["transformer", "llama"], default="transformer", help="its class (default: transformer)"
-    )
-    _add_common(engine, _parts, ("6,256,8,512,50", "3,128,4,64,40"), {}, rounds=5)
-    bench_recipes.add(parts)
-    bench_tasks.add(parts)
-    bench_drawing.add(parts)
-    bench_probe.add(parts)
-
-
-def _add_common(
-    parser: argparse.ArgumentParser, measure: Measure, shapes: tuple[str, str], rivals: dict[str, str], rounds: int
-) -> None:
-    parser.add_argument(
-        "--shape",
-        metavar="LAYERS,WIDTH,HEADS,BATCH,LENGTH",
-        help=f"size of the model and of what it is given (default: {shapes[0]}; on a CPU {shapes[1]})",
-    )
-    parser.add_argument(
-        "--against", choices=["hf", *rivals, "none"], default="hf", help="whom to measure beside ours (default: hf)"
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
-    parser.add_argument("--repeats", type=int, default=rounds, help=f"rounds (default: {rounds})")
-    parser.add_argument("--seconds", type=float, default=120.0, help="begin no round after so many (default: 120)")
-    parser.add_argument("--peak", type=float, metavar="TFLOPS", help="the machine's peak (default: measured)")
-    parser.add_argument("--out", type=Path, help="write the figures to this .json file")
-    parser.add_argument(
-        "--headline",
-        nargs="?",
-        type=Path,
-        const=HEADLINE,
-        metavar="FILE",
-        help=f"update the rows of the same name in FILE (default: {HEADLINE})",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    # the parser's own name is `longreach bench WHAT`
-    parser.set_defaults(verb=partial(_run, parser.prog, measure, shapes), takes_settings=False)
-
-
-def _run(prog: str, measure: Measure, shapes: tuple[str, str], args: argparse.Namespace, settings: list[str]) -> int:
+def run(args: argparse.Namespace, settings: list[str]) -> int:
     check_flags(args, ("repeats", "seconds", "peak", "samples", "prompt", "up_to", "models"))
     args.device = device = choose_device(args.device)
-    args.shape = args.shape or shapes[0 if on_gpu(device) else 1]
+    args.shape = args.shape or args.shapes[0 if on_gpu(device) else 1]
     workload = Workload.parse(args.shape)
     _ = workload.model  # refuses what cannot be built before anything is measured
     peak = measure_peak(device) if args.peak is None else Peak(args.peak * 1e12, f"given: {args.peak:g} TFLOP/s")
-    found = measure(args, _Setting(workload, device, Effort(args.repeats, args.seconds), peak))
-    stamp = Stamp(machine_name(device), command_line(prog, args), commit_of_this_code(), date.today().isoformat())
+    found = _MEASURES[args.measure](args, _Setting(workload, device, Effort(args.repeats, args.seconds), peak))
+    stamp = Stamp(machine_name(device), command_line(args), commit_of_this_code(), date.today().isoformat())
     facts = {**stamp.to_json(), **versions(), "threads": torch.get_num_threads(), **found.to_json()}
     if args.out is not None:
         write_atomically(args.out, (json.dumps(facts, indent=1) + "\n").encode())
@@ -241,11 +136,23 @@ def _lengths(args: argparse.Namespace, it: _Setting) -> LengthReport:
     return time_lengths(ours, up_to, args.task, it.device, args.against, it.effort, it.peak, progress)
 
 
-def command_line(prog: str, args: argparse.Namespace) -> str:
+_MEASURES: dict[str, _Measure] = {
+    "train": _train,
+    "stack": _stack,
+    "eval": _evaluate,
+    "decode": _decode,
+    "length": _lengths,
+    "parts": _parts,
+}
+_NO_FLAGS = ("verb", "takes_settings", "prog", "measure", "shapes", "out", "headline", "json")
+"""Names in the namespace that are no settings of a measurement."""
+
+
+def command_line(args: argparse.Namespace) -> str:
     """Return the command that measures the same again, with every default written out, but for where results go."""
-    words = prog.split()
+    words = args.prog.split()  # the parser's own name is `longreach bench WHAT`
     for name, value in vars(args).items():
-        if name in ("verb", "takes_settings", "out", "headline", "json") or value is None or value is False:
+        if name in _NO_FLAGS or value is None or value is False:
             continue
         words.append(f"--{name.replace('_', '-')}")
         if value is not True:

@@ -9,32 +9,12 @@ import torch
 from rich.table import Table
 
 from longreach.bench import Workload, machine_name, on_gpu, time_drawing
+from longreach.cli.parsers.bench import DRAWING_SHAPES
 from longreach.engine.drawing import count_workers
 from longreach.errors import BadInput
 from longreach.execution import ExecutionConfig
 from longreach.runs import choose_device, commit_of_this_code
 from longreach.terminal.console import out
-
-_SHAPES = ("6,256,8,256,50", "2,64,4,256,30")
-
-
-def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser(
-        "drawing",
-        help="a task in plain Python beside a vectorised one",
-        description="Optimizer steps on parity_scratchpad: with its vectorised sampler, and with a program in plain"
-        " Python that worker processes run ahead of training.",
-    )
-    parser.add_argument(
-        "--shape",
-        metavar="LAYERS,WIDTH,HEADS,BATCH,LENGTH",
-        help=f"size of the model and of its batches (default: {_SHAPES[0]}; on a CPU {_SHAPES[1]})",
-    )
-    parser.add_argument("--workers", type=int, help="processes that draw (default: as execution.workers)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default: auto)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="for each sampler (default: 10)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
@@ -42,7 +22,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput(f"--seconds must be above 0, got {args.seconds:g}")
     workers = count_workers(ExecutionConfig(workers=args.workers))
     device = choose_device(args.device)
-    workload = Workload.parse(args.shape or _SHAPES[0 if on_gpu(device) else 1])
+    workload = Workload.parse(args.shape or DRAWING_SHAPES[0 if on_gpu(device) else 1])
     rows = time_drawing(workload, workers, device, args.seconds)
     ratio = rows[1].steps_per_second / rows[0].steps_per_second
     if args.json:

@@ -33,46 +33,6 @@ _ONLY_ANSWER, _ONLY_TEXT = ("query", "answer"), ("sample", "sources")
 """Flags that mean something for one choice of --targets alone."""
 
 
-def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser(
-        "probe",
-        help="tracing predictions back to tokens",
-        description="Time, tokens computed and faithfulness (LDS) for each target, on fresh masks of both kinds.",
-    )
-    parser.add_argument("model", help="a chat model: a Hugging Face name or folder, or a .gguf file")
-    parser.add_argument("texts", type=Path, nargs="+", metavar="TEXT", help="files; the beginning of each is a context")
-    parser.add_argument(
-        "--against", choices=["context-cite"], default="context-cite", help="whom to measure beside ours"
-    )
-    parser.add_argument("--words", type=int, default=100, help="words of a text (default: 100)")
-    parser.add_argument(
-        "--targets",
-        nargs="+",
-        default=["answer"],
-        metavar="WHICH",
-        help="answer: the tokens of the model's answer to a question; all, or every N: the tokens of the text itself, "
-        "each with the text before it as its context (default: answer)",
-    )
-    parser.add_argument("--query", help=f"asked of every text (default: {Protocol.query})")
-    parser.add_argument("--answer", type=int, metavar="TOKENS", help=f"length of it (default: {Protocol.answer})")
-    parser.add_argument(
-        "--sample",
-        type=int,
-        help="targets of each text that ContextCite is asked about, and all sides are judged on "
-        f"(default: {EveryTarget.sample})",
-    )
-    parser.add_argument("--sources", help="what ContextCite cuts texts into (default: words,sentences)")
-    parser.add_argument("--masks", help="how many masks ours may spend (default: 64,256; of texts 64,128,256,512)")
-    parser.add_argument("--ablations", type=int, default=64, help="those of ContextCite (default: 64, as there)")
-    parser.add_argument("--held-out", type=int, default=32, help="fresh masks of each kind (default: 32)")
-    parser.add_argument("--keep", type=float, default=0.5, help="share that ours keeps (default: 0.5, as ContextCite)")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of the model (default: fp32)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
-    parser.add_argument("--out", type=Path, help="write the figures to this .json file")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.set_defaults(verb=run, takes_settings=False)
-
-
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.words < 1:
         raise BadInput(f"--words must be at least 1, got {args.words}")

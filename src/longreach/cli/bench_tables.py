@@ -1,11 +1,12 @@
 """How figures about speed are shown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from statistics import median
 
 from rich.table import Table
 
-from longreach.bench import LengthReport, LengthRow, RecipeReport, SpeedComparison
+from longreach.bench import LengthReport, LengthRow, RecipeReport, SpeedComparison, StartTime
 from longreach.runs.profile import (
     BUILD,
     CHECK,
@@ -113,6 +114,20 @@ def _length_cells(row: LengthRow) -> tuple[str, ...]:
         f"{it.memory / 2**30:.3g}",
         _percent(it.floor_share),
     )
+
+
+def start_table(rows: Sequence[StartTime], title: str) -> Table:
+    """Return a table with a line for each command."""
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("command", no_wrap=True)
+    for column in ("seconds", "in rounds", "ratio", "in rounds"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        seconds, ratios = (
+            (f"{median(values):.3g}", f"{min(values):.3g}..{max(values):.3g}") for values in (row.seconds, row.ratios)
+        )
+        table.add_row(row.name, *seconds, *ratios)
+    return table
 
 
 def _percent(share: float) -> str:

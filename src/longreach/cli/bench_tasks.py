@@ -4,7 +4,6 @@ import argparse
 import json
 from dataclasses import asdict
 from datetime import date
-from pathlib import Path
 
 import torch
 from rich.table import Table
@@ -15,22 +14,6 @@ from longreach.errors import BadInput
 from longreach.runs import choose_device, commit_of_this_code
 from longreach.system.files import write_atomically
 from longreach.terminal.console import out
-
-
-def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser(
-        "tasks",
-        help="how fast the samplers are",
-        description="Tokens per second of every task's sampler with its default settings; on a CPU, of one core.",
-    )
-    parser.add_argument("--only", help="some tasks only, such as copy,addition")
-    parser.add_argument("--tokens", type=int, default=100, help="about how many tokens a sample has (default: 100)")
-    parser.add_argument("--batch", type=int, default=1024, help="samples made at once (default: 1024)")
-    parser.add_argument("--repeats", type=int, default=20, help="the median of so many is told (default: 20)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
-    parser.add_argument("--out", type=Path, help="write the figures to this .json file")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:

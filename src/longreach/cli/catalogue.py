@@ -15,20 +15,32 @@ SHOWN = ("task", "ids", "encoding", "attention")
 """Kinds with a table in the docs."""
 
 
-def catalogue() -> dict[str, list[dict[str, Any]]]:
-    """Return all entries of all kinds."""
-    recipes, presets = (
-        [
-            {"name": name, "summary": str(read_yaml(path).get("title", "")), "settings": []}
-            for name, path in found.items()
-        ]
-        for found in (shipped_recipes(), shipped_presets())
-    )
-    sections = [
-        {"name": name, "summary": summary(cls), "settings": [vars(field) for field in field_help(cls)]}
-        for name, cls in SECTIONS.items()
-    ]
-    return {**{kind: _parts(kind) for kind in kinds()}, "section": sections, "recipe": recipes, "preset": presets}
+Rows = list[dict[str, Any]]
+
+
+def catalogue_kinds() -> list[str]:
+    """Return the kinds of the catalogue: those of the registry, and what recipes are made of."""
+    return [*kinds(), "section", "recipe", "preset"]
+
+
+def catalogue(only: str | None = None, with_settings: bool = True) -> dict[str, Rows]:
+    """Return the entries of all kinds, or of one; settings take as long to collect as all else together."""
+    return {kind: _rows(kind, with_settings) for kind in ([only] if only else catalogue_kinds())}
+
+
+def _rows(kind: str, with_settings: bool) -> Rows:
+    if kind in ("recipe", "preset"):
+        files = shipped_recipes() if kind == "recipe" else shipped_presets()
+        titles = {name: str(read_yaml(path).get("title", "")) for name, path in files.items()}
+        return [{"name": name, "summary": title, "settings": []} for name, title in titles.items()]
+    if kind == "section":
+        rows: Rows = [{"name": name, "summary": summary(cls)} for name, cls in SECTIONS.items()]
+        classes: list[type] = list(SECTIONS.values())
+    else:
+        rows, classes = _parts(kind)
+    for row, cls in zip(rows, classes, strict=True) if with_settings else ():
+        row["settings"] = [vars(field) for field in field_help(cls)]
+    return rows
 
 
 def measured_speeds() -> dict[str, float]:
@@ -40,9 +52,10 @@ def measured_speeds() -> dict[str, float]:
     return {}
 
 
-def _parts(kind: str) -> list[dict[str, Any]]:
+def _parts(kind: str) -> tuple[Rows, list[type]]:
+    """Return the entries of a kind of the registry, without settings, and their classes."""
     speeds = measured_speeds() if kind == "task" else {}
-    rows = []
+    rows, classes = [], []
     for name, cls in sorted(entries(kind).items()):
         row: dict[str, Any] = {"name": name, "summary": summary(cls)}
         if kind in SHOWN:
@@ -50,9 +63,9 @@ def _parts(kind: str) -> list[dict[str, Any]]:
         if issubclass(cls, Task):
             row |= _facts(cls())
             row["tokens_per_second"] = speeds.get(name)
-        row["settings"] = [vars(field) for field in field_help(cls)]
         rows.append(row)
-    return rows
+        classes.append(cls)
+    return rows, classes
 
 
 def summary(cls: type) -> str:
@@ -86,7 +99,6 @@ def _sparsity(task: Task) -> str:
 
 def markdown() -> str:
     """Return the catalogue page of the docs."""
-    everything = catalogue()
     lines = [
         "# The catalogue",
         "",
@@ -104,7 +116,7 @@ def markdown() -> str:
         lines += ["", f"## {titles[kind]}", ""]
         columns = ["name", "what", "paper"] + (["k", "levels", "speed"] if kind == "task" else [])
         lines += [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-        lines += [f"| {' | '.join(_cells(row))} |" for row in everything[kind]]
+        lines += [f"| {' | '.join(_cells(row))} |" for row in catalogue(kind, with_settings=False)[kind]]
     return "\n".join(lines) + "\n"
 
 

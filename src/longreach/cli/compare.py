@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.table import Table
 
-from longreach.cli.trust import add_trust
 from longreach.reports.growth import GrowthComparison, compare
 from longreach.reports.tables import spread_out
 from longreach.system.files import write_atomically
@@ -23,24 +22,6 @@ _RULE = (
     "faster or slower, the measured one is above or below the predicted one at some length; nothing excluded, every "
     "predicted one is wider than half of chance; not learned, above half of chance at training length."
 )
-
-
-def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser(
-        "compare",
-        help="errors of trained models beside those predicted",
-        description="Finished runs on planted tasks, beside heads of the theory whose one free number, the margin, is "
-        "fixed by the errors at one length.",
-    )
-    parser.add_argument("paths", type=Path, nargs="+", help="run folders, or folders of runs")
-    parser.add_argument("--at", type=int, help="the tested length that fixes the margin (default: the longest trained)")
-    parser.add_argument(
-        "--by", choices=["error", "loss"], default="error", help="fix it by the last training losses instead of errors"
-    )
-    parser.add_argument("--out", type=Path, help="a folder for the table and the picture")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    add_trust(parser)
-    parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:

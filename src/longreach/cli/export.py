@@ -2,29 +2,13 @@
 
 import argparse
 import json
-from pathlib import Path
 
-from longreach.cli.trust import add_trust
 from longreach.errors import BadInput
 from longreach.hf import to_huggingface
 from longreach.runs import RunFolder, load_model
 from longreach.tasks import Text
 from longreach.terminal.console import out
 from longreach.text import as_subwords
-
-
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = verbs.add_parser(
-        "export",
-        help="write a trained model for Hugging Face",
-        description="Write the model of a finished run so that AutoModelForCausalLM.from_pretrained reads it.  The "
-        "task's words stand beside it in vocabulary.json, and a text's tokenizer in files of its own.",
-    )
-    parser.add_argument("run", type=Path, help="a run folder")
-    parser.add_argument("folder", type=Path, help="where to; must not exist, or be empty")
-    parser.add_argument("--longest", type=int, default=2048, help="tokens that it says it was made for (default: 2048)")
-    add_trust(parser)
-    parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:

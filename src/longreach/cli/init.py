@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
+from longreach.cli.parsers.init import KINDS, TASK
 from longreach.config import build_part
 from longreach.config.registry import nearest
 from longreach.config.spans import Span
@@ -19,42 +20,20 @@ from longreach.tasks import Task
 from longreach.terminal.console import out
 from longreach.training import legal_lengths
 
-_KINDS = {
-    "task": "a task that draws batches of tensors",
-    "example": "a task given by examples, in plain Python",
-    "program": "a task written as a program with cursors",
-    "recipe": "a recipe for `longreach run`",
-}
-_TASK = "repeat_copy"
-"""Task of a recipe if none is named."""
 _LONGEST, _MOST_TRAINED, _MOST_TESTED = 8, 64, 512
 """Length of the longest training sample, and tokens of the longest training and test samples."""
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    kinds = "; ".join(f"{kind}: {about}" for kind, about in _KINDS.items())
-    parser = verbs.add_parser(
-        "init",
-        help="write a template: a task of your own, or a recipe",
-        description=f"Write a commented template that runs at once, and print the next commands.  {kinds}.",
-    )
-    parser.add_argument("kind", help=", ".join(_KINDS))
-    parser.add_argument("name", help="such as my_copy: the file is my_copy.py, the class MyCopy")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write to this file (default: NAME.py or NAME.yaml)")
-    parser.add_argument("--task", help=f"task of a recipe: a name, or the path of a class of yours (default: {_TASK})")
-    parser.set_defaults(verb=run, takes_settings=False)
-
-
 def run(args: argparse.Namespace, settings: list[str]) -> int:
-    if args.kind not in _KINDS:
-        raise BadInput(f"init writes {', '.join(_KINDS)}, got {args.kind!r}{nearest(args.kind, _KINDS)}")
+    if args.kind not in KINDS:
+        raise BadInput(f"init writes {', '.join(KINDS)}, got {args.kind!r}{nearest(args.kind, KINDS)}")
     if args.task is not None and args.kind != "recipe":
         raise BadInput(f"--task is for init recipe, not for init {args.kind}")
     suffix = ".yaml" if args.kind == "recipe" else ".py"
     file = args.out or Path(args.name + suffix)
     _check_name(args.name)
     _check_file(file, suffix)
-    written = _recipe(file, args.task or _TASK) if args.kind == "recipe" else _class(args.kind, args.name, file)
+    written = _recipe(file, args.task or TASK) if args.kind == "recipe" else _class(args.kind, args.name, file)
     with file.open("x", encoding="utf-8") as stream:
         stream.write(written.text)
     out.print(f"{file} is written.  Next:", highlight=False, soft_wrap=True)

@@ -5,14 +5,12 @@ import argparse
 import json
 from collections.abc import Collection
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from longreach.cli.trust import add_trust
 from longreach.evaluation.inside import Detail, GeneratedStep, HeadAttention, Inside, LevelStep, MatchCount, Pointed
 from longreach.terminal.console import out
 from longreach.verbs.inspection import inspect
@@ -21,20 +19,6 @@ _NAMED = 4
 """Tokens that share an ID and are named; the rest are counted."""
 _NEEDED = 8
 """Dependencies that are named; the rest are counted."""
-
-
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = verbs.add_parser("inspect", help="look inside one generation of a trained model", description=__doc__)
-    parser.add_argument("run", type=Path, help="a run folder")
-    parser.add_argument("--length", type=int, help="the sample's length (default: the longest of training)")
-    parser.add_argument("--seed", type=int, help="another seed, another sample (default: 0)")
-    parser.add_argument("--prompt", help="a prompt of yours instead of a sample")
-    parser.add_argument("--step", type=int, help="details of this step, counted from 0")
-    parser.add_argument("--out", type=Path, help="draw the attention of all heads into this .png file")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_trust(parser)
-    parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:

@@ -7,31 +7,19 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from longreach.cli.catalogue import catalogue, markdown
+from longreach.cli.catalogue import catalogue, catalogue_kinds, markdown
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
 from longreach.terminal.console import out
-
-
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = verbs.add_parser(
-        "list", help="tasks, ID policies, encodings, attentions, sections of a recipe, recipes", description=__doc__
-    )
-    parser.add_argument("kind", nargs="?", help="one kind only, with the settings of each entry")
-    parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
-    parser.add_argument("--json", action="store_true", help="print JSON: kind -> list of entries")
-    parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.markdown:
         print(markdown(), end="")
         return 0
-    shown = catalogue()
-    if args.kind is not None:
-        if args.kind not in shown:
-            raise BadInput(f"unknown kind {args.kind!r}{nearest(args.kind, shown)}")
-        shown = {args.kind: shown[args.kind]}
+    if args.kind not in (None, *catalogue_kinds()):
+        raise BadInput(f"unknown kind {args.kind!r}{nearest(args.kind, catalogue_kinds())}")
+    shown = catalogue(args.kind, with_settings=args.json or args.kind is not None)
     if args.json:
         print(json.dumps(shown))
         return 0

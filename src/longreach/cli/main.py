@@ -1,17 +1,21 @@
-"""The command line.  Exit codes: 0 ok, 1 failed, 2 bad usage or bad input, 130 interrupted, 143 terminated."""
+"""The command line.  Exit codes: 0 ok, 1 failed, 2 bad usage or bad input, 130 interrupted, 143 terminated.
+
+Help and usage errors import nothing heavy: parsers lie in `cli/parsers`, and the module of a verb is imported when the
+verb runs.
+"""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 
 from longreach.cli.dotted import take_settings
-from longreach.config.registry import nearest
-from longreach.errors import BadInput, RunFailed, lacks_memory, naming_flags
+from longreach.errors import BadInput, RunFailed, lacks_memory, naming_flags, nearest
+from longreach.system.collection import no_collection
 from longreach.system.imports import allow_working_folder, own_the_process
 from longreach.system.interrupts import catch_interrupts, stop_seconds
-from longreach.terminal.console import say
 from longreach.version import __version__
 
 _VERBS = (
@@ -33,7 +37,7 @@ _VERBS = (
     "probe",
     "text",
 )
-"""Each is a file beside this one."""
+"""Each has a parser, a file in `cli/parsers`, and a file beside this one."""
 
 _WITH_LESS_MEMORY = {
     "run": "a smaller model, train.batch_size or execution.batch_tokens",
@@ -54,7 +58,7 @@ _WITH_LESS_MEMORY = {
 
 
 def parser(only: str = "") -> argparse.ArgumentParser:
-    """`only` one verb, if it is one: the files of the others, with all that they import, are then left alone."""
+    """Return the parser of all verbs, or of `only` one, if it is one."""
     top = argparse.ArgumentParser(
         prog="longreach",
         description="Trained short, how far does this transformer reach, and how do I make it reach farther?",
@@ -65,7 +69,7 @@ def parser(only: str = "") -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"longreach {__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True)
     for verb in (only,) if only in _VERBS else _VERBS:
-        import_module(f"longreach.cli.{verb}").add(verbs)
+        import_module(f"longreach.cli.parsers.{verb}").add(verbs)
     return top
 
 
@@ -111,7 +115,9 @@ def _run_verb(arguments: Sequence[str] | None) -> int:
     try:
         if settings and not args.takes_settings:
             raise BadInput(f"unknown argument {settings[0]!r}{nearest(settings[0], _flags(every, plain))}")
-        return int(args.verb(args, settings))
+        with no_collection() if arguments is None else nullcontext():  # only a process of its own keeps its imports
+            verb = _verb(args.verb)
+        return verb(args, settings)
     except (BadInput, RunFailed) as error:
         if os.environ.get("LONGREACH_DEBUG"):
             raise
@@ -131,7 +137,16 @@ def _run_verb(arguments: Sequence[str] | None) -> int:
         return 1
 
 
+def _verb(path: str) -> Callable[[argparse.Namespace, list[str]], int]:
+    """Import the function of a verb, such as `longreach.cli.run.run`."""
+    module, _, name = path.rpartition(".")
+    function: Callable[[argparse.Namespace, list[str]], int] = getattr(import_module(module), name)
+    return function
+
+
 def _complain(line: str) -> None:
+    from longreach.terminal.console import say  # rich takes a while to load, and most commands have no complaint
+
     say.print(f"longreach: {' '.join(line.split())}", highlight=False, soft_wrap=True)
 
 

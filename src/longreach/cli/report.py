@@ -2,22 +2,11 @@
 
 import argparse
 import json
-from pathlib import Path
 
 from longreach.cli.probe_report_table import probe_table
 from longreach.reports import ProbeReport, tables
 from longreach.terminal.console import out, say
 from longreach.verbs.reporting import write
-
-
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = verbs.add_parser(
-        "report", help="table, figures and page from finished runs or probes", description=__doc__
-    )
-    parser.add_argument("paths", type=Path, nargs="+", help="folders of runs, or folders that `longreach probe` wrote")
-    parser.add_argument("--out", type=Path, help="folder of the report (default: PATH/report)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:

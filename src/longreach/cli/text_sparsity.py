@@ -2,43 +2,12 @@
 
 import argparse
 import json
-from pathlib import Path
 
 from longreach.cli.columns import print_columns
-from longreach.cli.trust import add_trust
 from longreach.errors import BadInput
 from longreach.system.files import write_atomically
 from longreach.terminal.console import out, say
-from longreach.text import SPLITS, Corpus
-
-
-def add(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser(
-        "sparsity",
-        help="how few tokens explain a prediction, and whether that decides its reach",
-        description="Probe the tokens of a corpus within the training length, predict the same tokens from longer"
-        " contexts, and ask whether the one explains the other.",
-    )
-    parser.add_argument("model", help="a run folder, a Hugging Face folder or name, or a .gguf file")
-    parser.add_argument("corpus", type=Path, help="a prepared corpus, with the model's own tokenizer")
-    parser.add_argument("--within", type=int, required=True, help="tokens of a window that the model was trained for")
-    parser.add_argument("--contexts", required=True, help="such as 256,512,1024; --within must be one of them")
-    parser.add_argument("--split", default="test", choices=SPLITS, help="(default: test)")
-    parser.add_argument("--samples", type=int, default=1024, help="about how many tokens are predicted (default: 1024)")
-    parser.add_argument("--masks", type=int, help="random masks of the probe")
-    parser.add_argument("--keep", type=float, help="the probability with which a mask keeps a token")
-    parser.add_argument("--window", type=int, help="tokens just before that are always seen")
-    parser.add_argument("--batch-tokens", type=int, default=65_536, help="tokens in a forward pass")
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="(default: fp32)")
-    parser.add_argument("--memory", type=float, default=1.0, help="GiB that the probe may take (default: 1)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
-    parser.add_argument("--seed", type=int, default=0, help="which tokens, and which masks (default: 0)")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder for sparsity.json, tokens.safetensors, a figure"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, and no progress")
-    add_trust(parser)
-    parser.set_defaults(verb=run, takes_settings=False)
+from longreach.text import Corpus
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:

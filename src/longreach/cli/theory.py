@@ -8,30 +8,10 @@ from pathlib import Path
 
 from rich.table import Table
 
-from longreach.cli import compare
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
 from longreach.terminal.console import out, say
 from longreach.theory.reproduce import FIGURES, Row
-
-
-def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = verbs.add_parser(
-        "theory",
-        help="compute the figures of the theory, or compare it with trained models",
-        description="What the theory says, computed, and beside what trained models do.",
-    )
-    parts = parser.add_subparsers(metavar="WHAT", required=True)
-    reproduce = parts.add_parser(
-        "reproduce",
-        help="the figures of the theory",
-        description="Bounds, certificates, counterexamples and fitted heads: our figures beside those announced.",
-    )
-    reproduce.add_argument("--only", help=f"some figures only, of {', '.join(FIGURES)}")
-    reproduce.add_argument("--out", type=Path, help="a folder for tables and pictures")
-    reproduce.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    reproduce.set_defaults(verb=run, takes_settings=False)
-    compare.add(parts)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:

@@ -1,10 +1,10 @@
 """One table per kind of part: name -> class.  A miss suggests the nearest names."""
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeVar
 
 from longreach.errors import BadInput
+from longreach.errors import nearest as nearest
 from longreach.system.imports import NotTrusted, import_for
 
 T = TypeVar("T")
@@ -70,15 +70,6 @@ def name_of(cls: type) -> str:
             if registered is cls:
                 return name
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def nearest(word: str, options: Iterable[str]) -> str:
-    """The end of an error message: the closest options, or all of them when none is close."""
-    known = sorted(options)
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    if close:
-        return f"; did you mean {' or '.join(close)}?"
-    return f"; known: {', '.join(known)}" if known else ""
 
 
 def _import_class(kind: str, path: str) -> type:

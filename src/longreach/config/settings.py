@@ -13,8 +13,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import docstring_parser
-
+from longreach.config.field_docs import field_docs
 from longreach.config.registry import kind_of, lookup, name_of, nearest
 from longreach.config.spans import LARGEST, Lengths, Span
 from longreach.errors import BadInput
@@ -239,11 +238,10 @@ class FieldHelp:
 
 
 def field_help(cls: type) -> list[FieldHelp]:
-    """The settings of a dataclass with the docstrings below them."""
+    """Return the settings of a dataclass with the docstrings below them."""
     helps: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
-        for parameter in docstring_parser.parse_from_object(base).params:
-            helps[parameter.arg_name] = parameter.description or ""
+        helps |= field_docs(base)
     found, hints = [], get_type_hints(cls)
     for field in dataclasses.fields(cls):
         if field.default is not dataclasses.MISSING:

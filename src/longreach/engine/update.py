@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from longreach.engine.kernels import on_its_device
+from longreach.training.optimizer import AdamW
 
 _BLOCK = 1024
 """Numbers that a program goes through at a time; its piece is one block of them or several."""
@@ -33,7 +34,7 @@ _WEIGHTS, _GRADIENTS, _MEANS, _SQUARES, _STEPS, _TABLES = (tl.constexpr(number) 
 
 def fits(optimizer: torch.optim.Optimizer) -> bool:
     """Whether this computes the same as an optimizer that has taken a step, and all numbers lie in one piece each."""
-    if type(optimizer) is not torch.optim.AdamW:
+    if type(optimizer) not in (torch.optim.AdamW, AdamW):
         return False
     common, followed = optimizer.param_groups[0], _followed(optimizer)
     alike = all(group[name] == common[name] for group in optimizer.param_groups for name in _SETTINGS)

@@ -1,12 +1,14 @@
 """What a model is: it turns tokens with their IDs into states, and states into tokens and IDs."""
 
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from longreach.config import Bounds, Nonnegative, Settings, Size
 from longreach.config.registry import kind, name_of
@@ -237,6 +239,27 @@ class Model(nn.Module):
             raise BadInput(f"position ID {largest} is beyond the table, which ends at {last}: raise max_id")
 
 
+class _NoInit(TorchFunctionMode):
+    """Skips `torch.nn.init` in the constructors of layers; on the meta device it would import `torch._dynamo`."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return named["tensor"] if "tensor" in named else args[0]
+        return func(*args, **named)
+
+
+def _empty_on_cpu(tensor: Tensor) -> Tensor:
+    """Return an uninitialized tensor; `Module.to_empty` would import sympy for a meta tensor."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+
 def build_model(
     config: ModelConfig,
     vocab_size: int,
@@ -246,9 +269,9 @@ def build_model(
     device: str = "cpu",
 ) -> Model:
     """A model with fresh weights that depend on the seed and on nothing else."""
-    with torch.device("meta"):  # the constructors' own random weights would touch the global generator
+    with torch.device("meta"), _NoInit():  # the constructors' own weights would touch the global generator
         model = config.build(vocab_size, level_sizes, max_id)
-    model.to_empty(device="cpu")
+    model._apply(_empty_on_cpu)  # type: ignore[no-untyped-call]
     initialise(model, seed)
     return model.to(device)
 

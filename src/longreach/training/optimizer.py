@@ -1,7 +1,8 @@
 """AdamW with weight decay on matrices only, and learning rates as a function of the step."""
 
+import inspect
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -39,7 +40,20 @@ class OptimizerConfig(Settings):
                 raise ValueError(f"optimizer.{name} must be in [0, 1), got {getattr(self, name)}")
 
 
-def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.AdamW:
+class AdamW(torch.optim.AdamW):
+    """`torch.optim.AdamW` without the wrappers that import `torch._dynamo`, which takes as long as importing torch.
+
+    The wrappers keep torch.compile out of the methods.  The engine compiles layers only.
+    """
+
+    add_param_group: Any = inspect.unwrap(torch.optim.AdamW.add_param_group)
+    zero_grad: Any = inspect.unwrap(torch.optim.AdamW.zero_grad)
+    state_dict: Any = inspect.unwrap(torch.optim.AdamW.state_dict)
+    load_state_dict: Any = inspect.unwrap(torch.optim.AdamW.load_state_dict)
+    step: Any = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+
+def build_optimizer(config: OptimizerConfig, model: nn.Module) -> AdamW:
     """Return AdamW over all parameters; only matrices decay."""
     matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
     for module in model.modules():
@@ -51,4 +65,4 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Ad
         {"params": decayed, "weight_decay": config.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
+    return AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
