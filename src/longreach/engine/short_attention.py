@@ -20,7 +20,7 @@ from torch import Tensor
 
 from longreach.engine.fused.groups import sum_groups
 from longreach.engine.kernels import on_its_device
-from longreach.engine.short_attention_kernels import backward, forward
+from longreach.engine.short_attention_kernels import attention_backward, attention_forward
 
 LARGEST_HEAD = 128
 """The most dimensions of a head."""
@@ -74,7 +74,7 @@ def _short_attention(
     b, t, w3 = qkv.shape
     mixed = qkv.new_empty(b, t, w3 // 3)
     with on_its_device(qkv):
-        forward[(b * heads,)](*_or_any(tensors), mixed, **_sizes(tensors, heads, eps, comparing))
+        attention_forward[(b * heads,)](*_or_any(tensors), mixed, **_sizes(tensors, heads, eps, comparing))
     return mixed
 
 
@@ -99,7 +99,7 @@ def _short_attention_backward(
     tensors = _contiguous(qkv, cos, sin, growth, bias, norm_q, norm_k, id_q, id_k, ids)
     d_qkv, d_growth, sums = _gradients(qkv, growth, norm_q, id_q, heads)
     with on_its_device(qkv):
-        backward[(len(qkv) * heads,)](
+        attention_backward[(len(qkv) * heads,)](
             *_or_any(tensors), d_mixed.contiguous(), d_qkv, d_growth, sums, **_sizes(tensors, heads, eps, comparing)
         )
     return d_qkv, d_growth, sums

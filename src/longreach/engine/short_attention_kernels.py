@@ -165,7 +165,7 @@ def _load_head(
 
 
 @triton.jit
-def forward(
+def attention_forward(
     qkv, cos, sin, growth, bias, norm_q, norm_k, id_q, id_k, ids, mixed, tokens, heads, scale, growth_stride, eps,
     rows_of_model, fixed, levels, comparing, HALF: tl.constexpr, SIZE: tl.constexpr, PAIRS: tl.constexpr,
     WHOLE: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr, GROWS: tl.constexpr, BIASED: tl.constexpr,
@@ -216,7 +216,7 @@ def _backward_of(
 
 
 @triton.jit
-def backward(
+def attention_backward(
     qkv, cos, sin, growth, bias, norm_q, norm_k, id_q, id_k, ids, d_mixed, d_qkv, d_growth, sums, tokens, heads,
     scale, growth_stride, eps, rows_of_model, fixed, levels, comparing, HALF: tl.constexpr, SIZE: tl.constexpr,
     PAIRS: tl.constexpr, WHOLE: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr, GROWS: tl.constexpr,

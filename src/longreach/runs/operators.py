@@ -14,16 +14,19 @@ _STEP = "ProfilerStep"
 PYTHON = "Python, between operators"
 
 _GROUPS = (
-    ("attention", r"flash|fmha|attention|scaled_dot_product"),
-    ("optimizer", r"adam|multi_tensor_apply|foreach|vector_norm|clip_grad|optimizer"),
-    ("norms", r"layer_?norm|rms_?norm|gammabeta|computegradinput|normalize"),
-    ("products", r"gemm|nvjet|cutlass|cublas|splitk|::(mm|bmm|addmm|baddbmm|matmul|linear)$|(mm|bmm)backward"),
+    ("attention", r"flash|fmha|attention|scaled_dot_product|^_attend$|^_rotary_(forward|backward)$"),
+    ("optimizer", r"adam|multi_tensor_apply|foreach|vector_norm|clip_grad|optimizer|^_(measure|follow)$"),
+    ("norms", r"layer_?norm|rms_?norm|gammabeta|computegradinput|normalize|^_norm_(forward|backward)$"),
+    (
+        "products",
+        r"gemm|nvjet|cutlass|cublas|splitk|^_gelu_products_|::(mm|bmm|addmm|baddbmm|matmul|linear)$|(mm|bmm)backward",
+    ),
     ("softmax", r"softmax|cross_entropy|nll_loss|logsumexp|logaddexp"),
     ("copies", r"memcpy|memset|copy|clone|catarray|::(cat|stack|contiguous|to|_to_copy|zero_|fill_|zeros)$|fill"),
     ("lookups", r"index|gather|scatter|embedding|one_hot"),
     ("sorting", r"sort|topk|cub::|scan|cumsum"),
     ("sums", r"reduce|::(sum|mean|amax|amin|max|min|all|any|argmax)$"),
-    ("fused layers", r"^_(forward|backward|copy|sum_\w+|attention_\w+|rotary_\w+)$|^triton_"),
+    ("fused layers", r"^_(copy_rows|sum_\w+|(gelu|gate)_(forward|backward))$|^triton_"),
     ("elementwise", r"elementwise|pointwise|gelu|::(add|sub|mul|div|neg|where|masked_fill|rsqrt|sqrt|pow|exp|log)_?$"),
 )
 """Kinds of kernels and operators by their names, in the order in which they are tried."""

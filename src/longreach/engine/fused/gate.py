@@ -28,7 +28,7 @@ def _load(units, gate_bias, up_bias, place, inside, weights, real, width, BIASED
 
 
 @triton.jit
-def _forward(
+def _gate_forward(
     units,
     gate_bias,
     up_bias,
@@ -49,7 +49,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _gate_backward(
     d_after,
     units,
     gate_bias,
@@ -95,7 +95,9 @@ def gate_units(units: Tensor, biases: tuple[Tensor, ...]) -> Tensor:
     groups = Groups(after, _models(width, biases))
     grid = (triton.cdiv(groups.rows, groups.block["ROWS"]), groups.across, groups.models)
     with on_its_device(units):
-        _forward[grid](units, *(biases or (None, None)), after, groups.rows, width, BIASED=bool(biases), **groups.block)
+        _gate_forward[grid](
+            units, *(biases or (None, None)), after, groups.rows, width, BIASED=bool(biases), **groups.block
+        )
     return after
 
 
@@ -106,7 +108,7 @@ def gate_backward(d_after: Tensor, units: Tensor, biases: tuple[Tensor, ...]) ->
     shape = (groups.models, groups.count, 2, width)
     sums = d_after.new_empty(shape, dtype=torch.float32) if biases else None
     with on_its_device(units):
-        _backward[groups.grid](
+        _gate_backward[groups.grid](
             d_after,
             units,
             *(biases or (None, None)),

@@ -33,7 +33,7 @@ def gelu_with_slope(x):
 
 
 @triton.jit
-def _forward(
+def _gelu_forward(
     units,
     bias,
     after,
@@ -58,7 +58,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _gelu_backward(
     d_after,
     slopes,
     d_units,
@@ -97,7 +97,7 @@ def gelu_and_slopes(units: Tensor, bias: Tensor | None, with_slopes: bool = True
     models = 1 if bias is None else bias.numel() // width
     rows = len(units) // models
     with on_its_device(units):
-        _forward[(triton.cdiv(rows, _ROWS), triton.cdiv(width, _COLUMNS), models)](
+        _gelu_forward[(triton.cdiv(rows, _ROWS), triton.cdiv(width, _COLUMNS), models)](
             units,
             bias,
             after,
@@ -117,5 +117,7 @@ def gelu_backward(d_after: Tensor, slopes: Tensor, bias: Tensor | None) -> tuple
     groups = Groups(slopes, models=1 if bias is None else bias.numel() // slopes.shape[1])
     sums = None if bias is None else groups.sums
     with on_its_device(slopes):
-        _backward[groups.grid](d_after, slopes, d_units, sums, *groups.sizes, BIASED=bias is not None, **groups.block)
+        _gelu_backward[groups.grid](
+            d_after, slopes, d_units, sums, *groups.sizes, BIASED=bias is not None, **groups.block
+        )
     return d_units, None if bias is None else beside(sum_groups, groups.sums).view(bias.shape)

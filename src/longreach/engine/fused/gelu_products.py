@@ -68,7 +68,7 @@ def _put(
 
 
 @triton.jit
-def _forward(
+def _gelu_product_forward(
     x,
     weight,
     bias,
@@ -99,7 +99,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _gelu_product_backward(
     d_out,
     weight,
     slopes,
@@ -139,7 +139,7 @@ def gelu_of_product(
     tiles = triton.cdiv(len(x), _ROWS) * triton.cdiv(width, _COLUMNS)
     half = [_ROWS, _COLUMNS // 2]
     with on_its_device(x):
-        _forward[(min(tiles, _PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(x)),)](
+        _gelu_product_forward[(min(tiles, _PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(x)),)](
             TensorDescriptor.from_tensor(x, [_ROWS, _DEPTH]),
             TensorDescriptor.from_tensor(weight.view(-1, depth), [_COLUMNS, _DEPTH]),
             bias,
@@ -168,7 +168,7 @@ def backward_of_product(
     sums = None if bias is None else slopes.new_empty(shape, dtype=torch.float32)
     tile = [_ROWS, _COLUMNS]
     with on_its_device(d_out):
-        _backward[(groups * triton.cdiv(width, _COLUMNS),)](
+        _gelu_product_backward[(groups * triton.cdiv(width, _COLUMNS),)](
             TensorDescriptor.from_tensor(d_out, [_ROWS, _DEPTH]),
             TensorDescriptor.from_tensor(weight.view(-1, width), [_DEPTH, _COLUMNS]),
             TensorDescriptor.from_tensor(slopes, tile),

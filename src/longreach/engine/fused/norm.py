@@ -23,7 +23,7 @@ from longreach.engine.second_stream import beside
 
 
 @triton.jit
-def _forward(
+def _norm_forward(
     x,
     added,
     added_bias1,
@@ -82,7 +82,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _norm_backward(
     d_total,
     d_normed1,
     d_normed2,
@@ -178,7 +178,7 @@ class _AddAndNorm(torch.autograd.Function):
         models, rows, width, sizes = _sizes(x, weights[0])
         ends = [part for pair in zip(_pad(weights, 2), _pad(shifts, 2), strict=True) for part in pair]
         with on_its_device(x):
-            _forward[(triton.cdiv(rows, sizes["ROWS"]), models)](
+            _norm_forward[(triton.cdiv(rows, sizes["ROWS"]), models)](
                 x,
                 added,
                 *_pad(biases, 2),
@@ -213,7 +213,7 @@ class _AddAndNorm(torch.autograd.Function):
         d_added = total.new_empty(total.shape, dtype=ctx.added) if adds else None
         sums = total.new_empty(models, groups, kind.sums, width)
         with on_its_device(total):
-            _backward[(groups, models)](
+            _norm_backward[(groups, models)](
                 None if d_total is None else d_total.contiguous(),
                 *_pad([gradient.contiguous() for gradient in d_normed], 2),
                 total,

@@ -18,7 +18,7 @@ _NUMBERS = 2048
 
 
 @triton.jit
-def _copy(source, target, number, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def _copy_rows(source, target, number, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     inside = (row < rows)[:, None] & (column < width)[None, :]
     from_row = tl.load(number + row, mask=row < rows, other=-1)[:, None]
@@ -33,7 +33,9 @@ def copy_rows(source: Tensor, number: Tensor) -> Tensor:
     block = triton.next_power_of_2(width)
     height = max(1, _NUMBERS // block)
     with on_its_device(source):
-        _copy[(triton.cdiv(len(number), height),)](source, target, number, len(number), width, ROWS=height, WIDTH=block)
+        _copy_rows[(triton.cdiv(len(number), height),)](
+            source, target, number, len(number), width, ROWS=height, WIDTH=block
+        )
     return target
 
 

@@ -25,7 +25,7 @@ def _turn(first, second, cos, sin):
 
 
 @triton.jit
-def _forward(qkv, cos, sin, q, k, items, heads, HALF: tl.constexpr, ITEMS: tl.constexpr):
+def _rotary_forward(qkv, cos, sin, q, k, items, heads, HALF: tl.constexpr, ITEMS: tl.constexpr):
     """Of so many pairs of a token and a head."""
     item, dim = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS), tl.arange(0, HALF)[None, :]
     inside = (item < items)[:, None]
@@ -49,7 +49,7 @@ def _forward(qkv, cos, sin, q, k, items, heads, HALF: tl.constexpr, ITEMS: tl.co
 
 
 @triton.jit
-def _backward(
+def _rotary_backward(
     d_q,
     d_k,
     d_v,
@@ -117,7 +117,9 @@ class _TurnApart(torch.autograd.Function):
         q, k = (qkv.new_empty(b, t, heads, size) for _ in range(2))
         items, block = b * t * heads, 2 * _NUMBERS // size
         with on_its_device(qkv):
-            _forward[(triton.cdiv(items, block),)](qkv, cos, sin, q, k, items, heads, HALF=size // 2, ITEMS=block)
+            _rotary_forward[(triton.cdiv(items, block),)](
+                qkv, cos, sin, q, k, items, heads, HALF=size // 2, ITEMS=block
+            )
         ctx.save_for_backward(cos, sin)
         ctx.bias = None if bias is None else bias.shape
         v = qkv.view(b, t, heads, 3, size)[:, :, :, 2]
@@ -134,7 +136,7 @@ class _TurnApart(torch.autograd.Function):
         groups = count_groups(d_q, tokens, block, PROGRAMS_PER_MULTIPROCESSOR, others=heads * models)
         sums = d_q.new_empty(models, groups, 3 * heads * size, dtype=torch.float32)
         with on_its_device(d_q):
-            _backward[(groups, heads, models)](
+            _rotary_backward[(groups, heads, models)](
                 d_q,
                 d_k,
                 d_v,
