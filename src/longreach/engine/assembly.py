@@ -13,6 +13,7 @@ from longreach.engine.by_token import ProductEmbedding
 from longreach.engine.drawing import SLOW, HostStream, Stream, draws_on_host
 from longreach.engine.judging import WORTH_RECORDING, FastJudge
 from longreach.engine.layers import AdaSplash, FastAttention, FastTransformer, FlexBias
+from longreach.engine.lockstep import write_in_lockstep
 from longreach.engine.recorded_decoding import write_recorded
 from longreach.engine.recorded_step import HostRecordedStep, RecordedStep
 from longreach.engine.twins import Swap, make_twin
@@ -40,6 +41,7 @@ PARTS = {
     "half_precision_tests": "tests are judged in half precision where that is beyond doubt, and in fp32 otherwise",
     "recorded_tests": "passes over batches of a test are recorded as CUDA graphs",
     "recorded_decoding": "a step of generation is recorded as a CUDA graph",
+    "lockstep_decoding": "rows of equally long prompts write the same column in every step of generation on a CPU",
 }
 """All parts that a plan may use, by the names that `execution.without` knows."""
 
@@ -143,6 +145,8 @@ class Plan:
         writing.model = self.test_model(writing.model)
         if "recorded_decoding" in self.used:
             write_recorded(writing)
+        elif "lockstep_decoding" in self.used:
+            write_in_lockstep(writing)
         else:
             write_answers(writing)
 

@@ -358,6 +358,11 @@ class _Facts:
             return "needs a GPU"
         return "" if self.execution.graph else "execution.graph is false"
 
+    def not_lockstep_decoding(self) -> str:
+        if self.device.type != "cpu":
+            return "needs a CPU"
+        return self.foreign
+
 
 def _is_plain(part: nn.Module, *kinds: type[nn.Module]) -> bool:
     """Return whether a part is of just one of these classes of torch, or of its stacked version."""
