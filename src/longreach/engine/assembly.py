@@ -9,8 +9,10 @@ from torch import nn
 from longreach.attention import Attention
 from longreach.attention.entmax import SparseWeights
 from longreach.decoding import Writing, write_answers
+from longreach.engine.batch_blocks import BlockStream, count_steps
 from longreach.engine.by_token import ProductEmbedding
 from longreach.engine.drawing import SLOW, HostStream, Stream, draws_on_host
+from longreach.engine.host_step import HostStep, updates_alike
 from longreach.engine.judging import WORTH_RECORDING, FastJudge
 from longreach.engine.layers import AdaSplash, FastAttention, FastTransformer, FlexBias
 from longreach.engine.lockstep import write_in_lockstep
@@ -20,6 +22,7 @@ from longreach.engine.twins import Swap, make_twin
 from longreach.evaluation import Judge, plain_judge
 from longreach.model import Model, Transformer
 from longreach.model.block import SelfAttention
+from longreach.training import TrainingStream
 from longreach.training.step import AnyStep, Step
 
 PARTS = {
@@ -37,6 +40,8 @@ PARTS = {
     "recorded_steps": "a training step is recorded as a CUDA graph and replayed",
     "optimizer_kernels": "two kernels clip gradients and take a step of AdamW",
     "second_stream": "gradients of weights are computed on a second stream of the GPU",
+    "batch_blocks": "a CPU draws the batches of up to 16 training steps at once",
+    "host_step": "on a CPU, clipping and AdamW leave out the checks of torch.optim",
     "drawing_workers": "processes draw the batches of a task in plain Python ahead of training",
     "half_precision_tests": "tests are judged in half precision where that is beyond doubt, and in fp32 otherwise",
     "recorded_tests": "passes over batches of a test are recorded as CUDA graphs",
@@ -44,6 +49,9 @@ PARTS = {
     "lockstep_decoding": "rows of equally long prompts write the same column in every step of generation on a CPU",
 }
 """All parts that a plan may use, by the names that `execution.without` knows."""
+
+Drawn = Stream | HostStream | BlockStream
+"""What a training step reads its batches from."""
 
 _SHARE = 16
 """One part in so many of a GPU's memory is for computing a bias."""
@@ -99,8 +107,10 @@ class Plan:
         when = "" if self.workers_at_once else f" if drawing takes more than {SLOW:.0%} of the time"
         return f"{self.workers} {'process draws' if self.workers == 1 else 'processes draw'} batches ahead{when}"
 
-    def training_data(self, data: Stream, steps: int) -> Stream | HostStream:
+    def training_data(self, data: Stream, steps: int) -> Drawn:
         """Return a stream with the same batches for a training of so many steps; workers may draw them."""
+        if "batch_blocks" in self.used and isinstance(data, TrainingStream):
+            return BlockStream(data, count_steps(data))
         if self.engine == "plain" or not draws_on_host(data):
             return data
         workers = self.workers if "drawing_workers" in self.used else 0
@@ -118,6 +128,8 @@ class Plan:
         """Return a step that computes the same: on a GPU it does not wait for the host, and it may be recorded."""
         if self.engine == "auto" and torch.device(self.device).type == "cuda":
             step.reads_host = False
+        if "host_step" in self.used and updates_alike(step):
+            return HostStep(step)
         if "recorded_steps" not in self.used:
             return step
         kind = HostRecordedStep if isinstance(step.data, HostStream) else RecordedStep

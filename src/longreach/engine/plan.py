@@ -27,6 +27,7 @@ from longreach.evaluation import Judge
 from longreach.execution import ExecutionConfig
 from longreach.model import Model, Transformer
 from longreach.model.block import Block, FeedForward, SelfAttention
+from longreach.training import TrainingStream
 
 __all__ = ["PARTS", "Parallel", "Plan", "choose", "describe_plan", "judges", "write_fast"]
 
@@ -83,6 +84,8 @@ def _not_parallel(name: str, parallel: Parallel | None) -> str:
     """Return why several processes cannot use a part."""
     if parallel is not None and name in ("recorded_steps", "optimizer_kernels", "second_stream"):
         return "a step of several processes cannot be recorded"
+    if parallel is not None and name in ("batch_blocks", "host_step"):
+        return "several processes share a step"
     if parallel == "fsdp" and name not in ("recomputed_layers", "large_chunks", "drawing_workers"):
         return "fsdp splits the weights"
     return ""
@@ -320,6 +323,18 @@ class _Facts:
         if self.host_draws and self.model.dependency_head is not None:
             return "a task in plain Python finds on the host what its answers depend on"
         return "" if self.execution.graph else "execution.graph is false"
+
+    def not_batch_blocks(self) -> str:
+        if self.data is None:
+            return "only training draws batches"
+        if self.device.type != "cpu":
+            return "needs a CPU"
+        if self.host_draws:
+            return "a task in plain Python draws one sample after the other"
+        return "" if type(self.data) is TrainingStream else "several models draw their batches together"
+
+    def not_host_step(self) -> str:
+        return "" if self.device.type == "cpu" else "needs a CPU"
 
     def not_drawing_workers(self) -> str:
         if self.data is None:
