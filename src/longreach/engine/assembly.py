@@ -12,6 +12,7 @@ from longreach.decoding import Writing, write_answers
 from longreach.engine.batch_blocks import BlockStream, count_steps
 from longreach.engine.by_token import ProductEmbedding
 from longreach.engine.drawing import SLOW, HostStream, Stream, draws_on_host
+from longreach.engine.host_attention import HostAttention
 from longreach.engine.host_step import HostStep, updates_alike
 from longreach.engine.judging import WORTH_RECORDING, FastJudge
 from longreach.engine.layers import AdaSplash, FastAttention, FastTransformer, FlexBias
@@ -31,6 +32,7 @@ PARTS = {
     "gelu_products": "products of fused layers compute GELU and its slope in the same kernel",
     "short_attention": "one kernel attends within sequences of up to 128 tokens",
     "rotary_kernel": "one kernel turns queries and keys and takes heads apart",
+    "host_rotation": "on a CPU, queries and keys are rotated together",
     "embedding_gradient": "the gradient of the embeddings is a product",
     "flex_attention": "biases of sequences from 2,048 tokens on are added inside the kernel",
     "adasplash": "entmax over 1,024 tokens or more is computed by the package adasplash",
@@ -182,6 +184,8 @@ class Plan:
                 return Swap(FastTransformer, own)
             if type(module) is SelfAttention and (any(attention.values()) or half is not None):
                 return Swap(FastAttention, attention)
+            if type(module) is SelfAttention and "host_rotation" in self.used:
+                return Swap(HostAttention, {})
             if isinstance(module, Attention):
                 if "adasplash" in self.used and isinstance(module, SparseWeights):
                     return Swap(AdaSplash, room)

@@ -270,6 +270,14 @@ class _Facts:
         pairs = rotation[0].shape[-1]
         return "" if pairs & (pairs - 1) == 0 else f"heads have {2 * pairs} dimensions, which is no power of two"
 
+    def not_host_rotation(self) -> str:
+        if self.device.type != "cpu":
+            return "needs a CPU"
+        reason = self.foreign or self._only_turned()
+        if reason:
+            return reason
+        return "" if self._encoded[0] is not None else "the encoding does not turn queries and keys"
+
     def not_embedding_gradient(self) -> str:
         if not (self.cuda or self.execution.compile):
             return "needs a GPU or compiled layers"
