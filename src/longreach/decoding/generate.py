@@ -112,7 +112,8 @@ class Writing:
         if self.cache is None:
             states = self.model(self.tokens, self.ids)
             self.hidden = states[rows, self.at - 1]
-            past, read = self.model.past(states, self.tokens), self.ids
+            past: Past | None = self.model.past(states, self.tokens)
+            read = self.ids
         else:
             past, read = self.cached_past(self.cache), self.cache.key_ids[:, :, : self.cache.columns]
         logits = self.model.logits(self.hidden[:, None], self.at[:, None], past)[:, 0]

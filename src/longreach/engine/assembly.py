@@ -11,11 +11,10 @@ from longreach.attention.entmax import SparseWeights
 from longreach.decoding import Writing, write_answers
 from longreach.engine.batch_blocks import BlockStream, count_steps
 from longreach.engine.by_token import ProductEmbedding
+from longreach.engine.cpu_optimizer import CpuStep, updates_alike
 from longreach.engine.drawing import SLOW, HostStream, Stream, draws_on_host
-from longreach.engine.host_attention import HostAttention
-from longreach.engine.host_step import HostStep, updates_alike
 from longreach.engine.judging import WORTH_RECORDING, FastJudge
-from longreach.engine.layers import AdaSplash, FastAttention, FastTransformer, FlexBias
+from longreach.engine.layers import AdaSplash, CpuAttention, FastAttention, FastTransformer, FlexBias
 from longreach.engine.lockstep import write_in_lockstep
 from longreach.engine.recorded_decoding import write_recorded
 from longreach.engine.recorded_step import HostRecordedStep, RecordedStep
@@ -32,7 +31,6 @@ PARTS = {
     "gelu_products": "products of fused layers compute GELU and its slope in the same kernel",
     "short_attention": "one kernel attends within sequences of up to 128 tokens",
     "rotary_kernel": "one kernel turns queries and keys and takes heads apart",
-    "host_rotation": "on a CPU, queries and keys are rotated together",
     "embedding_gradient": "the gradient of the embeddings is a product",
     "flex_attention": "biases of sequences from 2,048 tokens on are added inside the kernel",
     "adasplash": "entmax over 1,024 tokens or more is computed by the package adasplash",
@@ -42,12 +40,13 @@ PARTS = {
     "recorded_steps": "a training step is recorded as a CUDA graph and replayed",
     "optimizer_kernels": "two kernels clip gradients and take a step of AdamW",
     "second_stream": "gradients of weights are computed on a second stream of the GPU",
-    "batch_blocks": "a CPU draws the batches of up to 16 training steps at once",
-    "host_step": "on a CPU, clipping and AdamW leave out the checks of torch.optim",
     "drawing_workers": "processes draw the batches of a task in plain Python ahead of training",
     "half_precision_tests": "tests are judged in half precision where that is beyond doubt, and in fp32 otherwise",
     "recorded_tests": "passes over batches of a test are recorded as CUDA graphs",
     "recorded_decoding": "a step of generation is recorded as a CUDA graph",
+    "cpu_rotation": "on a CPU, queries and keys are rotated together",
+    "cpu_batches": "a CPU draws the batches of up to 16 training steps at once",
+    "cpu_optimizer": "on a CPU, clipping and AdamW leave out the checks of torch.optim",
     "lockstep_decoding": "rows of equally long prompts write the same column in every step of generation on a CPU",
 }
 """All parts that a plan may use, by the names that `execution.without` knows."""
@@ -111,7 +110,7 @@ class Plan:
 
     def training_data(self, data: Stream, steps: int) -> Drawn:
         """Return a stream with the same batches for a training of so many steps; workers may draw them."""
-        if "batch_blocks" in self.used and isinstance(data, TrainingStream):
+        if "cpu_batches" in self.used and isinstance(data, TrainingStream):
             return BlockStream(data, count_steps(data))
         if self.engine == "plain" or not draws_on_host(data):
             return data
@@ -130,8 +129,8 @@ class Plan:
         """Return a step that computes the same: on a GPU it does not wait for the host, and it may be recorded."""
         if self.engine == "auto" and torch.device(self.device).type == "cuda":
             step.reads_host = False
-        if "host_step" in self.used and updates_alike(step):
-            return HostStep(step)
+        if "cpu_optimizer" in self.used and updates_alike(step):
+            return CpuStep(step)
         if "recorded_steps" not in self.used:
             return step
         kind = HostRecordedStep if isinstance(step.data, HostStream) else RecordedStep
@@ -184,8 +183,8 @@ class Plan:
                 return Swap(FastTransformer, own)
             if type(module) is SelfAttention and (any(attention.values()) or half is not None):
                 return Swap(FastAttention, attention)
-            if type(module) is SelfAttention and "host_rotation" in self.used:
-                return Swap(HostAttention, {})
+            if type(module) is SelfAttention and "cpu_rotation" in self.used:
+                return Swap(CpuAttention, {})
             if isinstance(module, Attention):
                 if "adasplash" in self.used and isinstance(module, SparseWeights):
                     return Swap(AdaSplash, room)

@@ -54,7 +54,7 @@ class BlockStream:
     def _draw(self, number: int) -> list[Batch]:
         """Return the batches of a block."""
         block, size = self.blocks.batch(number), self.stream.batch_size
-        columns = zip(*(tensor.split(size) for tensor in block.tensors()), strict=True)
+        columns = zip(*(torch.split(tensor, size) for tensor in block.tensors()), strict=True)
         parts = [iter(column) for column in columns]
         return [block.map(lambda _, part=part: next(part)) for part in parts]  # type: ignore[misc]
 

@@ -107,4 +107,4 @@ def write_in_lockstep(writing: Writing) -> None:
 
 
 def _swap(module: nn.Module) -> Swap | None:
-    return Swap(LockstepAttention, {}) if type(module) is SelfAttention else None
+    return Swap(LockstepAttention, {}) if isinstance(module, SelfAttention) else None

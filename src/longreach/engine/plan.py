@@ -21,6 +21,7 @@ from longreach.engine import adasplash, flex
 from longreach.engine.assembly import PARTS, Plan, describe_plan
 from longreach.engine.drawing import Stream, count_workers, draws_on_host, why_not_sent
 from longreach.engine.kernels import HAS_TRITON, PRECISIONS
+from longreach.engine.stacked_training import MultiSeedStream, StackedStream
 from longreach.engine.stacking import STACKED, stacked_class
 from longreach.errors import BadInput
 from longreach.evaluation import Judge
@@ -84,7 +85,7 @@ def _not_parallel(name: str, parallel: Parallel | None) -> str:
     """Return why several processes cannot use a part."""
     if parallel is not None and name in ("recorded_steps", "optimizer_kernels", "second_stream"):
         return "a step of several processes cannot be recorded"
-    if parallel is not None and name in ("batch_blocks", "host_step"):
+    if parallel is not None and name in ("cpu_batches", "cpu_optimizer"):
         return "several processes share a step"
     if parallel == "fsdp" and name not in ("recomputed_layers", "large_chunks", "drawing_workers"):
         return "fsdp splits the weights"
@@ -270,12 +271,14 @@ class _Facts:
         pairs = rotation[0].shape[-1]
         return "" if pairs & (pairs - 1) == 0 else f"heads have {2 * pairs} dimensions, which is no power of two"
 
-    def not_host_rotation(self) -> str:
+    def not_cpu_rotation(self) -> str:
         if self.device.type != "cpu":
             return "needs a CPU"
         reason = self.foreign or self._only_turned()
         if reason:
             return reason
+        if self.execution.compile:
+            return "layers are compiled"
         return "" if self._encoded[0] is not None else "the encoding does not turn queries and keys"
 
     def not_embedding_gradient(self) -> str:
@@ -332,7 +335,7 @@ class _Facts:
             return "a task in plain Python finds on the host what its answers depend on"
         return "" if self.execution.graph else "execution.graph is false"
 
-    def not_batch_blocks(self) -> str:
+    def not_cpu_batches(self) -> str:
         if self.data is None:
             return "only training draws batches"
         if self.device.type != "cpu":
@@ -341,8 +344,11 @@ class _Facts:
             return "a task in plain Python draws one sample after the other"
         return "" if type(self.data) is TrainingStream else "several models draw their batches together"
 
-    def not_host_step(self) -> str:
-        return "" if self.device.type == "cpu" else "needs a CPU"
+    def not_cpu_optimizer(self) -> str:
+        if self.device.type != "cpu":
+            return "needs a CPU"
+        stacked = isinstance(self.data, MultiSeedStream | StackedStream)
+        return "gradients of several models are clipped apart" if stacked else ""
 
     def not_drawing_workers(self) -> str:
         if self.data is None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from longreach.training import Step
 
 
-class HostStep(Step):
+class CpuStep(Step):
     """A step with the results of the step that it is made from, bit for bit."""
 
     def __init__(self, step: Step) -> None:
@@ -69,7 +69,7 @@ class _Group:
 
 
 def updates_alike(step: Step) -> bool:
-    """Return whether `HostStep` computes what a step does."""
+    """Return whether `CpuStep` computes what a step does."""
     weights = {(parameter.device.type, parameter.dtype) for parameter in step.model.parameters()}
     optimizer = step.optimizer
     hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
