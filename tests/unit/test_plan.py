@@ -450,7 +450,7 @@ def test_a_stack_by_token_computes_what_each_model_does_alone(name):
     models = [new(name, seed).double() for seed in (0, 1)]
     stack = stack_models(models)
     plan = choose(stack, AUTO, "cpu")
-    assert plan.used == ("first_layer_by_token",)
+    assert plan.used == ON_A_CPU
     twin = plan.training_model(stack)
     one = TrainingStream(TASK, POLICY, (5,), 8, 0, "cpu")
     batch = MultiSeedStream.of(one, (1,)).batch(torch.tensor(0))

@@ -117,6 +117,7 @@ class _Facts:
         self.data, self.host_draws = data, data is not None and draws_on_host(data)
         self.cuda = device.type == "cuda"
         self.attentions = [module for module in model.modules() if isinstance(module, Attention)]
+        self._no_cpu = "" if self.device.type == "cpu" else "needs a CPU"
 
     # what is known of the model
 
@@ -157,8 +158,8 @@ class _Facts:
     @cached_property
     def _encoded(self) -> tuple[Any, Any, Any]:
         """What the encoding gives for one token: rotations of queries and keys, and a bias."""
-        weight, encoding = self.model.embed.weight, self._transformer.encoding
-        ids = torch.zeros(1, self.model.levels, 1, dtype=torch.long, device=weight.device)
+        device, encoding = next(self.model.parameters()).device, self._transformer.encoding
+        ids = torch.zeros(1, self.model.levels, 1, dtype=torch.long, device=device)
         with torch.no_grad():
             return encoding.rotation(ids, ids), encoding.key_rotation(ids, ids), encoding.score_bias(ids, ids)
 
@@ -272,13 +273,9 @@ class _Facts:
         return "" if pairs & (pairs - 1) == 0 else f"heads have {2 * pairs} dimensions, which is no power of two"
 
     def not_cpu_rotation(self) -> str:
-        if self.device.type != "cpu":
-            return "needs a CPU"
-        reason = self.foreign or self._only_turned()
-        if reason:
-            return reason
-        if self.execution.compile:
-            return "layers are compiled"
+        reason = self._no_cpu or self.foreign or self._only_turned()
+        if reason or self.execution.compile:
+            return reason or "layers are compiled"
         return "" if self._encoded[0] is not None else "the encoding does not turn queries and keys"
 
     def not_embedding_gradient(self) -> str:
@@ -336,19 +333,15 @@ class _Facts:
         return "" if self.execution.graph else "execution.graph is false"
 
     def not_cpu_batches(self) -> str:
-        if self.data is None:
-            return "only training draws batches"
-        if self.device.type != "cpu":
-            return "needs a CPU"
+        if self._no_cpu or self.data is None:
+            return self._no_cpu or "only training draws batches"
         if self.host_draws:
             return "a task in plain Python draws one sample after the other"
         return "" if type(self.data) is TrainingStream else "several models draw their batches together"
 
     def not_cpu_optimizer(self) -> str:
-        if self.device.type != "cpu":
-            return "needs a CPU"
         stacked = isinstance(self.data, MultiSeedStream | StackedStream)
-        return "gradients of several models are clipped apart" if stacked else ""
+        return self._no_cpu or ("gradients of several models are clipped apart" if stacked else "")
 
     def not_drawing_workers(self) -> str:
         if self.data is None:
@@ -388,9 +381,7 @@ class _Facts:
         return "" if self.execution.graph else "execution.graph is false"
 
     def not_lockstep_decoding(self) -> str:
-        if self.device.type != "cpu":
-            return "needs a CPU"
-        return self.foreign
+        return self._no_cpu or self.foreign
 
 
 def _is_plain(part: nn.Module, *kinds: type[nn.Module]) -> bool:
