@@ -22,7 +22,7 @@ for models in (1, 2):
     members = [build_model(config, len(task.vocabulary), seed) for seed in range(models)]
     model = members[0] if models == 1 else stack_models(members)
     plan = choose(model, ExecutionConfig(compile=True), "cpu")
-    assert plan.used == ("first_layer_by_token", "embedding_gradient", "compiled_layers")
+    assert plan.used[:3] == ("first_layer_by_token", "embedding_gradient", "compiled_layers")
     found = []
     for one in (model, plan.training_model(model)):
         loss = token_losses(one, sample, ids).sum()

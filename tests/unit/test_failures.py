@@ -217,7 +217,9 @@ def test_on_a_cpu_deterministic_changes_nothing_and_says_nothing(whole, tmp_path
     asked = execute_in(tmp_path / "asked", config, observer=Observer(say=said.append))
     newest = [list_checkpoints(folder.checkpoints)[-1].path.read_bytes() for folder in (whole, asked)]
     assert newest[0] == newest[1]
-    assert said == ["plan: cpu, fp32: first layer by token"]
+    assert said == [
+        "plan: cpu, fp32: first layer by token, cpu rotation, cpu batches, cpu optimizer, lockstep decoding"
+    ]
     assert capsys.readouterr() == ("", "")
     assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
     assert not torch.are_deterministic_algorithms_enabled()

@@ -101,6 +101,8 @@ def test_a_part_is_used_exactly_if_there_is_no_reason_against_it(name):
             assert not plan.used
 
 
+ON_A_CPU = ("first_layer_by_token", "cpu_rotation", "cpu_optimizer", "lockstep_decoding")
+"""The parts of a model that is not trained: no batches are drawn."""
 ELSEWHERE = {
     "flex_attention",
     "adasplash",
@@ -108,6 +110,10 @@ ELSEWHERE = {
     "compiled_layers",
     "recomputed_layers",
     "drawing_workers",
+    "cpu_rotation",
+    "cpu_batches",
+    "cpu_optimizer",
+    "lockstep_decoding",
 }
 ALL_ON_A_GPU = set(PARTS) - ELSEWHERE
 
@@ -116,7 +122,7 @@ ALL_ON_A_GPU = set(PARTS) - ELSEWHERE
 def test_the_parts_of_a_model_of_the_plainest_kind():
     assert set(choose(new(), AUTO, "cuda", "bf16").used) == ALL_ON_A_GPU
     assert set(choose(new(), AUTO, "cuda:1", "bf16").used) == ALL_ON_A_GPU
-    assert choose(new(), AUTO, "cpu", "bf16").used == ("first_layer_by_token",)
+    assert choose(new(), AUTO, "cpu", "bf16").used == ON_A_CPU
     assert set(choose(stack_models([new(), new()]), AUTO, "cuda", "bf16").used) == ALL_ON_A_GPU
     assert set(obstacles("scaled")) == set(obstacles("neox"))
 
@@ -229,7 +235,8 @@ def test_kernels_compute_in_fp32_at_most():
     unused = choose(new("alibi").double(), AUTO, "cuda").unused
     for part in ("fused_layers", "short_attention", "rotary_kernel", "flex_attention", "optimizer_kernels"):
         assert unused[part] == "weights are in float64"
-    assert choose(new("alibi").double(), AUTO, "cpu").used == ("first_layer_by_token",)
+    used = choose(new("alibi").double(), AUTO, "cpu").used
+    assert used == ("first_layer_by_token", "cpu_optimizer", "lockstep_decoding")
 
 
 def test_without_triton_there_are_no_kernels(monkeypatch):
@@ -295,7 +302,7 @@ def test_hooks_keep_what_they_see(part):
             unused = choose(model, AUTO, device).unused
             assert all(unused[kernel].startswith("a hook is registered on the model") for kernel in KERNELS)
         assert unused["recorded_tests"] == "a hook is registered on the model"
-    assert choose(model, AUTO, "cpu").used == ("first_layer_by_token",)
+    assert choose(model, AUTO, "cpu").used == ON_A_CPU
 
 
 @needs_triton
@@ -341,7 +348,8 @@ def test_unknown_parts_are_refused():
 
 
 def test_a_plan_in_one_line_and_in_a_folder():
-    assert str(choose(new(), AUTO, "cpu")) == "plan: cpu, fp32: first layer by token"
+    line = "plan: cpu, fp32: first layer by token, cpu rotation, cpu optimizer, lockstep decoding"
+    assert str(choose(new(), AUTO, "cpu")) == line
     plain = choose(new(), ExecutionConfig(engine="plain"), "cpu", "bf16")
     assert str(plain) == "plan: cpu, bf16: the reference core alone"
     for plan in (plain, choose(new(), AUTO, "cuda", "bf16")):
@@ -458,7 +466,7 @@ def test_a_stack_by_token_computes_what_each_model_does_alone(name):
     models = [new(name, seed).double() for seed in (0, 1)]
     stack = stack_models(models)
     plan = choose(stack, AUTO, "cpu")
-    assert plan.used == ("first_layer_by_token",)
+    assert plan.used == ON_A_CPU
     twin = plan.training_model(stack)
     one = TrainingStream(TASK, POLICY, (5,), 8, 0, "cpu")
     batch = MultiSeedStream.of(one, (1,)).batch(torch.tensor(0))

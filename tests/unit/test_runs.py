@@ -386,7 +386,7 @@ def test_axes_vary_the_task_and_impossible_cells_are_left_out(tmp_path):
     folder = execute_in(tmp_path / "run", config, observer=Observer(say=said.append))
     cells = {(score.length, score.overrides["k"]) for score in folder.scores()}
     assert cells == {(4, "1"), (4, "2"), (8, "1"), (8, "2"), (8, "3")}
-    plan = "plan: cpu, fp32: first layer by token"
+    plan = "plan: cpu, fp32: first layer by token, cpu rotation, cpu batches, cpu optimizer, lockstep decoding"
     assert said == [plan, "left out: sparse_parity: length 4 has 2 pairs, too few for k=3"]
 
 

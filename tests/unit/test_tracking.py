@@ -216,7 +216,10 @@ def test_the_log_tells_what_happened(tmp_path):
     assert all({"time", "level", "event", "seconds"} <= event.keys() for event in events)
     assert events[0]["seed"] == 0
     assert said == [events[6]["message"], events[7]["message"]]
-    assert said == [f"resuming {folder.path} at step 9", "plan: cpu, fp32: first layer by token"]
+    assert said == [
+        f"resuming {folder.path} at step 9",
+        "plan: cpu, fp32: first layer by token, cpu rotation, cpu batches, cpu optimizer, lockstep decoding",
+    ]
 
 
 def test_the_log_keeps_warnings_and_what_broke_a_run(tmp_path, monkeypatch):

@@ -84,7 +84,7 @@ class Attention(nn.Module):
         if bias is None and not self.hides:
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
 
-        def mix(part: slice) -> Float[Tensor, "b h some d"]:
+        def mix(part: slice) -> Tensor:
             added = seen = self.seen(k.shape[2], visible, mask, part)
             if bias is not None:
                 added = _exactly(bias, part, q, k, seen).to(q.dtype).masked_fill(~seen, -torch.inf)
@@ -103,7 +103,7 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "b h q d"]:
         """The formula, a part of the queries at a time."""
 
-        def mix(part: slice) -> Float[Tensor, "b h some d"]:
+        def mix(part: slice) -> Tensor:
             return self.weights(q, k, visible, mask, bias, part).to(v.dtype) @ v
 
         return self._in_parts(mix, q, k, bias)

@@ -17,7 +17,7 @@ from longreach.bench.tasks import length_of
 from longreach.bench.timing import Effort, Side, take_turns
 from longreach.bench.workload import Workload
 from longreach.config import build_part
-from longreach.engine.drawing import HostStream, Stream
+from longreach.engine.assembly import Drawn
 from longreach.engine.plan import choose
 from longreach.engine.stacked_training import MultiSeedStream, StackedStep, StackStream
 from longreach.errors import BadInput
@@ -83,7 +83,7 @@ def our_step(model: Model, data: TrainingStream, execution: ExecutionConfig) -> 
     return lambda: take_step(next(numbers))
 
 
-def new_step(model: Model, data: TrainingStream, execution: ExecutionConfig) -> tuple[AnyStep, Stream | HostStream]:
+def new_step(model: Model, data: TrainingStream, execution: ExecutionConfig) -> tuple[AnyStep, Drawn]:
     """Return a step as a run makes it, and the data that it reads."""
     gpu = on_gpu(data.device)
     config = TrainConfig(steps=_STEPS, precision="bf16" if gpu else "fp32")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from longreach.decoding.sampling import SamplingConfig
 from longreach.errors import BadInput
-from longreach.model import RESERVED, Model, Past, prompt_ladders
+from longreach.model import RESERVED, Cache, Model, Past, prompt_ladders
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import Draws
 from longreach.tasks import Sample, Task
@@ -92,7 +92,7 @@ class Writing:
         self.model, self.stop_token, self.prompt, self.id_writer = model, stop_token, prompt, id_writer
         self.sampling, self.draws = sampling, draws
         self.tokens, self.ids = prompt.tokens.clone(), ids
-        self.rows = torch.arange(len(ids), device=ids.device)
+        self.rows: Tensor | slice = torch.arange(len(ids), device=ids.device)
         self.budget = int((prompt.num_tokens - prompt.prompt_tokens).max())
         self.at = prompt.prompt_tokens.clone()
         """The index each row writes next."""
@@ -112,16 +112,13 @@ class Writing:
         if self.cache is None:
             states = self.model(self.tokens, self.ids)
             self.hidden = states[rows, self.at - 1]
-            past, read = self.model.past(states, self.tokens), self.ids
+            past: Past | None = self.model.past(states, self.tokens)
+            read = self.ids
         else:
-            columns = self.cache.columns
-            # no row reaches the last columns where the longest prompt and the longest answer stand in different rows
-            tokens = torch.nn.functional.pad(self.tokens, (0, max(0, columns - self.tokens.shape[1])))
-            past = Past(tokens[:, :columns], self.cache.memory[:, :columns])
-            read = self.cache.key_ids[:, :, :columns]
+            past, read = self.cached_past(self.cache), self.cache.key_ids[:, :, : self.cache.columns]
         logits = self.model.logits(self.hidden[:, None], self.at[:, None], past)[:, 0]
         new = self.sampling.choose(logits, draws)
-        here = self.at.clamp(max=self.tokens.shape[1] - 1)
+        here = self.here
         new = torch.where(prompt.given[rows, here], prompt.tokens[rows, here], new)
         self.tokens[rows, here] = torch.where(self.finished, self.tokens[rows, here], new)
         if self.id_writer is not None:
@@ -135,11 +132,31 @@ class Writing:
         """Read what was written.  A finished row reads its last token again into the same slot: harmless, and shapes
         stay fixed."""
         if self.cache is not None:
-            here = self.at.clamp(max=self.tokens.shape[1] - 1)
+            here = self.here
             token, ids = self.tokens[self.rows, here], self.ids[self.rows, :, here]
             self.hidden.copy_(self.model(token[:, None], ids[:, :, None], self.cache)[:, 0])
-            self.cache.advance((~self.finished).long())
-        self.at += (~self.finished).long()
+        self.advance()
+
+    @property
+    def here(self) -> Int[Tensor, "b"] | int:
+        """The column that each row writes next; a finished row has one too."""
+        return self.at.clamp(max=self.tokens.shape[1] - 1)
+
+    def advance(self) -> None:
+        """Count the last token of each unfinished row as read."""
+        count = (~self.finished).long()
+        if self.cache is not None:
+            self.cache.advance(count)
+        self.at += count
+
+    def cached_past(self, cache: Cache) -> Past | None:
+        """Return what the heads of the model look back at, if any does."""
+        if not self.model.memory_size:
+            return None
+        # no row reaches the last columns where the longest prompt and the longest answer stand in different rows
+        columns = cache.columns
+        tokens = torch.nn.functional.pad(self.tokens, (0, max(0, columns - self.tokens.shape[1])))
+        return Past(tokens[:, :columns], cache.memory[:, :columns])
 
 
 def write_answers(writing: Writing) -> None:
@@ -160,7 +177,7 @@ class _IdWriter(ABC):
         hidden: Float[Tensor, "b w"],
         token: Int[Tensor, "b"],
         visible: Int[Tensor, "b"],
-        past: Past,
+        past: Past | None,
         read: Int[Tensor, "b g t"],
     ) -> Int[Tensor, "b g"]:
         """IDs of the tokens just chosen, for rows that have read `visible` tokens with the IDs `read`."""
@@ -177,7 +194,7 @@ class _IdsOfTokens(_IdWriter):
         hidden: Float[Tensor, "b w"],
         token: Int[Tensor, "b"],
         visible: Int[Tensor, "b"],
-        past: Past,
+        past: Past | None,
         read: Int[Tensor, "b g t"],
     ) -> Int[Tensor, "b g"]:
         last = (visible - 1)[:, None, None].expand(-1, read.shape[1], 1)
@@ -203,10 +220,11 @@ class _PredictedIds(_IdWriter):
         hidden: Float[Tensor, "b w"],
         token: Int[Tensor, "b"],
         visible: Int[Tensor, "b"],
-        past: Past,
+        past: Past | None,
         read: Int[Tensor, "b g t"],
     ) -> Int[Tensor, "b g"]:
         reachable = self.head.reachable(read, self.ladders, self.reserved)
+        assert past is not None
         choices = self.model.choose_ids(
             hidden[:, None], token[:, None], visible[:, None], past, reachable, self.reserved
         )

@@ -9,12 +9,15 @@ from torch import nn
 from longreach.attention import Attention
 from longreach.attention.entmax import SparseWeights
 from longreach.decoding import Writing, write_answers
+from longreach.engine.batch_blocks import BlockStream, count_steps
 from longreach.engine.by_token import ProductEmbedding
+from longreach.engine.cpu_optimizer import CpuStep, updates_alike
 from longreach.engine.drawing import SLOW, HostStream, Stream, draws_on_host
 from longreach.engine.drawing_ahead import count_steps_ahead
 from longreach.engine.heads import FastPointer
 from longreach.engine.judging import WORTH_RECORDING, FastJudge
-from longreach.engine.layers import AdaSplash, ExactAttention, FastAttention, FastTransformer, FlexBias
+from longreach.engine.layers import AdaSplash, CpuAttention, ExactAttention, FastAttention, FastTransformer, FlexBias
+from longreach.engine.lockstep import write_in_lockstep
 from longreach.engine.recorded_decoding import write_recorded
 from longreach.engine.recorded_step import HostRecordedStep, RecordedStep
 from longreach.engine.twins import Swap, make_twin
@@ -22,6 +25,7 @@ from longreach.evaluation import Judge, plain_judge
 from longreach.model import Model, Transformer
 from longreach.model.block import SelfAttention
 from longreach.positions.encodings.equal import EqualIds
+from longreach.training import TrainingStream
 from longreach.training.step import AnyStep, Step
 
 PARTS = {
@@ -46,8 +50,15 @@ PARTS = {
     "half_precision_tests": "tests are judged in half precision where that is beyond doubt, and in fp32 otherwise",
     "recorded_tests": "passes over batches of a test are recorded as CUDA graphs",
     "recorded_decoding": "a step of generation is recorded as a CUDA graph",
+    "cpu_rotation": "on a CPU, queries and keys are rotated together",
+    "cpu_batches": "a CPU draws the batches of up to 16 training steps at once",
+    "cpu_optimizer": "on a CPU, clipping and AdamW leave out the checks of torch.optim",
+    "lockstep_decoding": "rows of equally long prompts write the same column in every step of generation on a CPU",
 }
 """All parts that a plan may use, by the names that `execution.without` knows."""
+
+Drawn = Stream | HostStream | BlockStream
+"""What a training step reads its batches from."""
 
 _SHARE = 16
 """One part in so many of a GPU's memory is for computing a bias."""
@@ -103,8 +114,10 @@ class Plan:
         when = "" if self.workers_at_once else f" if drawing takes more than {SLOW:.0%} of the time"
         return f"{self.workers} {'process draws' if self.workers == 1 else 'processes draw'} batches ahead{when}"
 
-    def training_data(self, data: Stream, steps: int) -> Stream | HostStream:
+    def training_data(self, data: Stream, steps: int) -> Drawn:
         """Return a stream with the same batches for a training of so many steps; workers may draw them."""
+        if "cpu_batches" in self.used and isinstance(data, TrainingStream):
+            return BlockStream(data, count_steps(data))
         if self.engine == "plain" or not draws_on_host(data):
             return data
         workers = self.workers if "drawing_workers" in self.used else 0
@@ -122,6 +135,8 @@ class Plan:
         """Return a step that computes the same: on a GPU it does not wait for the host, and it may be recorded."""
         if self.engine == "auto" and torch.device(self.device).type == "cuda":
             step.reads_host = False
+        if "cpu_optimizer" in self.used and updates_alike(step):
+            return CpuStep(step)
         if "recorded_steps" not in self.used:
             return step
         kind = HostRecordedStep if isinstance(step.data, HostStream) else RecordedStep
@@ -150,6 +165,8 @@ class Plan:
         writing.model = self.test_model(writing.model)
         if "recorded_decoding" in self.used:
             write_recorded(writing)
+        elif "lockstep_decoding" in self.used:
+            write_in_lockstep(writing)
         else:
             write_answers(writing)
 
@@ -180,6 +197,8 @@ class Plan:
                 return Swap(FastTransformer, own)
             if type(module) is SelfAttention and (any(attention.values()) or half is not None):
                 return Swap(FastAttention, attention)
+            if type(module) is SelfAttention and "cpu_rotation" in self.used:
+                return Swap(CpuAttention, {})
             if isinstance(module, Attention):
                 if "adasplash" in self.used and isinstance(module, SparseWeights):
                     return Swap(AdaSplash, room)

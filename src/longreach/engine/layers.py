@@ -205,6 +205,54 @@ def _with_gradient(qkv: Float[Tensor, "b t wide"], qkv_bias: Tensor | None) -> F
     return with_bias_gradient(qkv, qkv_bias)
 
 
+class CpuAttention(SelfAttention):
+    """Self-attention on a CPU, where queries and keys are rotated together."""
+
+    def turned(
+        self, qkv: Float[Tensor, "b t wide"], inputs: LayerInputs
+    ) -> tuple[Float[Tensor, "b h t d"], Float[Tensor, "b h t d"], Float[Tensor, "b h t d"]]:
+        if inputs.rotation is None or inputs.rotation[0].dtype != qkv.dtype:
+            return super().turned(qkv, inputs)
+        found: tuple[Tensor, Tensor, Tensor] = _SplitAndRotate.apply(qkv, *inputs.rotation, self.heads)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _SplitAndRotate(torch.autograd.Function):
+    """Splits the projection into queries, keys and values, and rotates queries and keys."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        cos, sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
+        ctx.save_for_backward(cos, sin)
+        by_part = _by_part(qkv, heads)
+        queries_and_keys = by_part[:2].contiguous()
+        q, k = (queries_and_keys * cos).addcmul_(_swap_halves(queries_and_keys), sin)
+        return q, k, by_part[2]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        cos, sin = ctx.saved_tensors
+        b, heads, t, d = gradients[0].shape
+        d_qkv = torch.empty(b, t, heads * 3 * d, dtype=gradients[0].dtype, device=gradients[0].device)
+        by_part = _by_part(d_qkv, heads)
+        d_rotated = torch.stack(gradients[:2])
+        by_part[:2].copy_((d_rotated * cos).addcmul_(_swap_halves(d_rotated), sin, value=-1))
+        by_part[2].copy_(gradients[2])
+        return d_qkv, None, None, None
+
+
+def _by_part(qkv: Float[Tensor, "b t wide"], heads: int) -> Float[Tensor, "3 b h t d"]:
+    """Return a view of the queries, keys and values of all heads."""
+    b, t, _ = qkv.shape
+    return qkv.view(b, t, heads, 3, -1).permute(3, 0, 2, 1, 4)
+
+
+def _swap_halves(x: Float[Tensor, "2 b h t d"]) -> Float[Tensor, "2 b h t d"]:
+    """Exchange the first half of each head with the second."""
+    half = x.shape[-1] // 2
+    return torch.cat([x[..., half:], x[..., :half]], dim=-1)
+
+
 class FlexBias(Attention):
     """Adds the biases of long sequences inside torch's flex_attention."""
 

@@ -22,6 +22,7 @@ from longreach.engine.assembly import PARTS, Plan, describe_plan
 from longreach.engine.drawing import Stream, count_workers, draws_on_host, why_not_sent
 from longreach.engine.heads import why_not_fast
 from longreach.engine.kernels import HAS_TRITON, PRECISIONS
+from longreach.engine.stacked_training import MultiSeedStream, StackedStream
 from longreach.engine.stacking import STACKED, stacked_class
 from longreach.errors import BadInput
 from longreach.evaluation import Judge
@@ -30,6 +31,7 @@ from longreach.model import Model, Transformer
 from longreach.model.block import Block, FeedForward, IdHeads, SelfAttention
 from longreach.model.position_heads.pointer import Pointer
 from longreach.positions.encodings.equal import EqualIds
+from longreach.training import TrainingStream
 
 __all__ = ["PARTS", "Parallel", "Plan", "choose", "describe_plan", "judges", "write_fast"]
 
@@ -92,6 +94,8 @@ def _not_parallel(name: str, parallel: Parallel | None) -> str:
         "batches_ahead",
     ):
         return "a step of several processes cannot be recorded"
+    if parallel is not None and name in ("cpu_batches", "cpu_optimizer"):
+        return "several processes share a step"
     if parallel == "fsdp" and name not in ("recomputed_layers", "large_chunks", "drawing_workers"):
         return "fsdp splits the weights"
     return ""
@@ -122,6 +126,7 @@ class _Facts:
         self.data, self.host_draws = data, data is not None and draws_on_host(data)
         self.cuda = device.type == "cuda"
         self.attentions = [module for module in model.modules() if isinstance(module, Attention)]
+        self._no_cpu = "" if self.device.type == "cpu" else "needs a CPU"
 
     # what is known of the model
 
@@ -162,8 +167,8 @@ class _Facts:
     @cached_property
     def _encoded(self) -> tuple[Any, Any, Any]:
         """What the encoding gives for one token: rotations of queries and keys, and a bias."""
-        weight, encoding = self.model.embed.weight, self._transformer.encoding
-        ids = torch.zeros(1, self.model.levels, 1, dtype=torch.long, device=weight.device)
+        device, encoding = next(self.model.parameters()).device, self._transformer.encoding
+        ids = torch.zeros(1, self.model.levels, 1, dtype=torch.long, device=device)
         with torch.no_grad():
             return encoding.rotation(ids, ids), encoding.key_rotation(ids, ids), encoding.score_bias(ids, ids)
 
@@ -287,6 +292,12 @@ class _Facts:
         pairs = rotation[0].shape[-1]
         return "" if pairs & (pairs - 1) == 0 else f"heads have {2 * pairs} dimensions, which is no power of two"
 
+    def not_cpu_rotation(self) -> str:
+        reason = self._no_cpu or self.foreign or self._only_turned()
+        if reason or self.execution.compile:
+            return reason or "layers are compiled"
+        return "" if self._encoded[0] is not None else "the encoding does not turn queries and keys"
+
     def not_embedding_gradient(self) -> str:
         if not (self.cuda or self.execution.compile):
             return "needs a GPU or compiled layers"
@@ -376,6 +387,17 @@ class _Facts:
             return "needs a GPU"
         return "a task in plain Python draws its batches on the host" if self.host_draws else ""
 
+    def not_cpu_batches(self) -> str:
+        if self._no_cpu or self.data is None:
+            return self._no_cpu or "only training draws batches"
+        if self.host_draws:
+            return "a task in plain Python draws one sample after the other"
+        return "" if type(self.data) is TrainingStream else "several models draw their batches together"
+
+    def not_cpu_optimizer(self) -> str:
+        stacked = isinstance(self.data, MultiSeedStream | StackedStream)
+        return self._no_cpu or ("gradients of several models are clipped apart" if stacked else "")
+
     def not_drawing_workers(self) -> str:
         if self.data is None:
             return "only training draws ahead"
@@ -412,6 +434,9 @@ class _Facts:
         if not self.cuda:
             return "needs a GPU"
         return "" if self.execution.graph else "execution.graph is false"
+
+    def not_lockstep_decoding(self) -> str:
+        return self._no_cpu or self.foreign
 
 
 def _is_plain(part: nn.Module, *kinds: type[nn.Module]) -> bool:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from longreach.decoding import Writing
-from longreach.engine.drawing import HostStream, Stream
+from longreach.engine.drawing import HostStream
 from longreach.evaluation import Judge, Judged
 from longreach.model import Model
 from longreach.runs.operators import WARM_UP, OperatorTrace
@@ -26,6 +26,7 @@ from longreach.runs.recipe import RunConfig
 from longreach.runs.step_times import StepTimes
 from longreach.tasks import Sample
 from longreach.training import AnyStep
+from longreach.training.stream import BatchStream
 
 START = "interpreter and imports"
 CHECK = "checking recipe and task"
@@ -74,7 +75,7 @@ class Training:
     """The configuration and the seed of each model."""
     start: int
     """The number of steps done before."""
-    drawn: Stream | HostStream
+    drawn: BatchStream
     """The data that the step reads."""
 
     @property

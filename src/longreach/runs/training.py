@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from longreach.engine.drawing import HostStream, Stream, closing_workers
+from longreach.engine.assembly import Drawn
+from longreach.engine.drawing import HostStream, closing_workers
 from longreach.engine.parallel import DistributedStep, Shared
 from longreach.engine.plan import Parallel, Plan, choose, judges
 from longreach.engine.ranks import Ranks
@@ -164,7 +165,7 @@ def make_step(
     optimizer: torch.optim.Optimizer,
     device: str,
     shared: Shared | None = None,
-) -> tuple[Plan, AnyStep, Stream | HostStream]:
+) -> tuple[Plan, AnyStep, Drawn]:
     """Return the training step of runs, each with its seed, that are trained as one, the plan that computes it, and
     the data that it reads; workers may draw it: see `closing_workers`."""
     settings, shares = common_training([config for config, _ in runs])

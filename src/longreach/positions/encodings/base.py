@@ -185,6 +185,8 @@ def rotate(x: Float[Tensor, "b h t d"], rotation: Rotation | None) -> Float[Tens
     """Turn the first dimensions, the first half of them against the second, as GPT-NeoX does."""
     if rotation is None:
         return x
+    if not torch.is_grad_enabled():
+        return _turn(x, *rotation)
     turned: Tensor = _Rotate.apply(x, *rotation)  # type: ignore[no-untyped-call]
     return turned
 
