@@ -85,6 +85,7 @@ def losses(case, execution, precision):
 def compare(case):
     plain, fast = ExecutionConfig(engine="plain"), ExecutionConfig()
     used = new_step(case, fast, "bf16")[0].used
+    assert ("cross_entropy_kernel" in used) == case.startswith("assignment")
     exact = gradients(case, plain, "fp32")
     only = ExecutionConfig(without=["fused_layers", "first_layer_by_token", "short_attention", "rotary_kernel"])
     one, other, again = (losses(case, execution, "bf16") for execution in (fast, plain, fast))

@@ -20,14 +20,18 @@ from longreach.api import (
     VariableAssignment,
     build_model,
 )
+from longreach.engine.fused.cross_entropy import cross_entropy
 from longreach.engine.fused.direction import direction
 from longreach.engine.heads import FastPointer
+from longreach.engine.layers import FastTransformer
 from longreach.engine.stacked_training import MultiSeedStream, StackedStep
 from longreach.engine.stacking import stack_models
 from longreach.engine.twins import Swap, make_twin
+from longreach.model import Transformer
 from longreach.model.position_heads.base import Steps
 from longreach.model.position_heads.pointer import Pointer
 from longreach.model.position_heads.pointer import direction as plain_direction
+from longreach.objectives.base import NO_LABEL
 from longreach.positions.encodings import Shape
 from longreach.training import Step, TrainConfig, TrainingStream, build_optimizer
 
@@ -42,19 +46,28 @@ def draw(*shape):
 def apart(found, wanted, rough=None):
     """Return the largest errors as shares of the largest entry.
 
-    Some gradients are zero but for rounding, or sums of large numbers that cancel.  So entries count as at least 1e-3
-    of the largest of all tensors, and three times the error of `rough`, the plain path in fp32, is subtracted.
+    Some gradients are zero but for rounding, or sums of large numbers that cancel, as those of scalars.  Their entries
+    count as at least a tenth of the largest of all tensors, and three times the error of `rough`, the plain path in
+    fp32, is subtracted.
     """
-    least = 1e-3 * max(float(b.abs().max()) for b in wanted)
+    largest = max(float(b.abs().max()) for b in wanted)
     errors = []
     for a, plain, b in zip(found, rough or wanted, wanted, strict=True):
+        least = largest * (0.1 if b.numel() <= 3 or b.abs().max() < 1e-3 * largest else 0)
         error = (a - b).abs().max() - 3 * (plain - b).abs().max()
         errors.append(float((error / b.abs().max().clamp(min=least)).nan_to_num(nan=torch.inf).clamp(min=0)))
     return errors
 
 
-def fast(model):
-    return make_twin(model, lambda module: Swap(FastPointer, {}) if type(module) is Pointer else None)
+def fast(module):
+    """Return a twin of a head, or of a model, which also computes cross-entropy by a kernel."""
+
+    def swap(part):
+        if part is module and isinstance(part, Transformer):
+            return Swap(FastTransformer, {"fused_cross_entropy": True})
+        return Swap(FastPointer, {}) if type(part) is Pointer else None
+
+    return make_twin(module, swap)
 
 
 def direction_errors(rows, width, parts, adds, zero=False):
@@ -74,6 +87,21 @@ def direction_errors(rows, width, parts, adds, zero=False):
     return apart(
         run(lambda x, token: direction(x, token, width, torch.float32), torch.float32), run(plain, torch.float64)
     )
+
+
+def cross_entropy_errors(rows, entries, dtype):
+    logits, towards = (5 * draw(2, rows, entries)).to(dtype), draw(2, rows).float()
+    labels = torch.randint(entries, (2, rows), generator=_generator)
+    labels[1, rows // 2 :] = NO_LABEL
+    model = Transformer(TransformerConfig(layers=1, width=8, heads=1), 3)
+
+    def run(compute, logits):
+        logits = logits.detach().requires_grad_()
+        losses = compute(logits, labels)
+        (gradient,) = torch.autograd.grad(losses, logits, towards.to(losses.dtype))
+        return [losses.detach().double(), gradient.double()]
+
+    return apart(run(cross_entropy, logits), run(model.cross_entropy, logits.double()))
 
 
 def head_errors(level_sizes, models, answers, tokens, **config):
@@ -167,6 +195,11 @@ errors = {
     f"direction {case}": direction_errors(*case)
     for case in [(5, 48, 1, True), (37, 64, 2, True), (3, 1500, 1, True), (9, 24, 3, False)]
 }
+errors |= {
+    f"cross-entropy {shape}": cross_entropy_errors(*shape, torch.float32) for shape in [(3, 5), (7, 2048), (4, 5001)]
+}
+rough = cross_entropy_errors(4, 3000, torch.bfloat16)
+assert max(rough) < 1e-2, rough
 errors["direction of zeros"] = direction_errors(3, 8, 1, True, True)[:1]
 cases = [((0,), {}), ((0, 0), {}), ((0, 5), {}), ((3, 0, 0), {"across_levels": True})]
 cases += [((0,), {"normalise": False}), ((0,), {"see_token": False}), ((0, 0), {"normalise": False, "moves": 0})]

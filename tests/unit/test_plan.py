@@ -107,6 +107,7 @@ ELSEWHERE = {
     "flex_attention",
     "adasplash",
     "pointer_kernels",
+    "cross_entropy_kernel",
     "compiled_layers",
     "recomputed_layers",
     "drawing_workers",

@@ -39,6 +39,7 @@ PARTS = {
     "exact_attention": "tests in fp32 attend by tensor cores from 128 tokens on, as exactly",
     "adasplash": "entmax over 1,024 tokens or more is computed by the package adasplash",
     "pointer_kernels": "kernels compute the loss of a pointer head without a score for every answer and token",
+    "cross_entropy_kernel": "one kernel each way computes the loss of tokens over a large vocabulary",
     "large_chunks": "biases are computed in chunks that suit the memory of the GPU",
     "compiled_layers": "torch.compile compiles the layers",
     "recomputed_layers": "the backward pass computes layers again instead of keeping them",
@@ -181,19 +182,17 @@ class Plan:
             "fused_in": half if not recompute else None,
             "gelu_in_products": "gelu_products" in self.used,
             "recompute": recompute,
+            "fused_cross_entropy": "cross_entropy_kernel" in self.used,
         }
         compares = (
             "short_attention" in self.used and isinstance(model, Transformer) and type(model.encoding) is EqualIds
         )
+        fast = by_token or half is not None or recompute or compares or own["fused_cross_entropy"]
         attention = {"short": "short_attention" in self.used, "rotary": "rotary_kernel" in self.used}
         room = {"room": _room(self.device)} if "large_chunks" in self.used else {}
 
         def swap(module: nn.Module) -> Swap | None:
-            if (
-                module is model
-                and isinstance(model, Transformer)
-                and (by_token or half is not None or recompute or compares)
-            ):
+            if module is model and isinstance(model, Transformer) and fast:
                 return Swap(FastTransformer, own)
             if type(module) is SelfAttention and (any(attention.values()) or half is not None):
                 return Swap(FastAttention, attention)

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from longreach.training import Step
+from longreach.training.optimizer import AdamW
 
 
 class CpuStep(Step):
@@ -73,4 +74,4 @@ def updates_alike(step: Step) -> bool:
     weights = {(parameter.device.type, parameter.dtype) for parameter in step.model.parameters()}
     optimizer = step.optimizer
     hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
-    return type(step) is Step and type(optimizer) is torch.optim.AdamW and len(weights) == 1 and not any(hooks)
+    return type(step) is Step and type(optimizer) in (AdamW, torch.optim.AdamW) and len(weights) == 1 and not any(hooks)

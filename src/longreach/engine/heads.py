@@ -6,9 +6,12 @@ from torch import Tensor, nn
 
 from longreach.attention import exact_dtype
 from longreach.engine.stacking import StackedLinear, stacked_class
+from longreach.model import Model
 from longreach.model.position_heads.base import Features, Steps
 from longreach.model.position_heads.pointer import Pointer, Pointing
 
+LARGE_VOCABULARY = 1024
+"""Tokens from which a kernel computes cross-entropy: torch writes fewer logits out quickly."""
 MOST_COLUMNS = 4096
 """The widest unit vector: a program holds it."""
 MOST_MOVES = 64
@@ -81,8 +84,13 @@ class FastPointer(Pointer):
         return direction(x, token, self.width, _dtype_of_products(x))
 
 
-def why_not_fast(head: Pointer) -> str:
-    """Return the reason why no kernel computes a pointer head; empty without any."""
+def why_not_fast(model: Model) -> str:
+    """Return the reason why no kernel computes the pointer head of a model; empty without any."""
+    head = model.position_head
+    if not isinstance(head, Pointer):
+        return "the model has no pointer head"
+    if model.largest_id is not None:
+        return f"the encoding knows no ID beyond {model.largest_id}"
     ours = (Pointer, Pointing, stacked_class(Pointing), Features, nn.ModuleList, nn.Linear, StackedLinear)
     for part in head.modules():
         if type(part) not in ours:

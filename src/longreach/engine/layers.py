@@ -37,6 +37,10 @@ class FastTransformer(Transformer):
     """Compute GELU inside the kernels of the products, in fused layers."""
     recompute = False
     """Keep only the inputs of layers for the backward pass."""
+    fused_cross_entropy = False
+    """Compute the loss of tokens by a kernel that reads the logits in their own precision."""
+    _read: tuple[Tensor, Tensor] | None = None
+    """The tokens of the last pass in training and their embeddings, until the heads have read them."""
 
     def states(
         self,
@@ -47,6 +51,7 @@ class FastTransformer(Transformer):
         at: Int[Tensor, "b a"] | None = None,
         keep: Bool[Tensor, "b t t"] | None = None,
     ) -> Float[Tensor, "b _ w"]:
+        self._read = None
         if cache is not None:
             return super().states(tokens, ids, cache, slots, at, keep)
         inputs = self.layer_inputs(ids, None, None, keep)
@@ -73,6 +78,23 @@ class FastTransformer(Transformer):
             self.reads_states,
             self.gelu_in_products,
         )
+
+    def embed_read(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t w"]:
+        """Embed tokens once for the layers and the heads, so that autograd adds up gradients before the look-up's."""
+        if self._read is not None and self._read[0] is tokens:
+            (_, embedded), self._read = self._read, None
+            return embedded
+        embedded = super().embed_read(tokens)
+        if self.looks_back and torch.is_grad_enabled():
+            self._read = tokens, embedded
+        return embedded
+
+    def cross_entropy(self, logits: Float[Tensor, "b a v"], labels: Int[Tensor, "b a"]) -> Float[Tensor, "b a"]:
+        if not self.fused_cross_entropy:
+            return super().cross_entropy(logits, labels)
+        from longreach.engine.fused.cross_entropy import cross_entropy  # needs Triton
+
+        return cross_entropy(logits, labels)
 
     def _is_worth_it(self, tokens: Int[Tensor, "b t"]) -> bool:
         """Return whether the batch has enough tokens, and their gradients are added up quickly and exactly."""

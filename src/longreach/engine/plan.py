@@ -20,7 +20,7 @@ from longreach.decoding import Writing
 from longreach.engine import adasplash, flex
 from longreach.engine.assembly import PARTS, Plan, describe_plan
 from longreach.engine.drawing import Stream, count_workers, draws_on_host, why_not_sent
-from longreach.engine.heads import why_not_fast
+from longreach.engine.heads import LARGE_VOCABULARY, why_not_fast
 from longreach.engine.kernels import HAS_TRITON, PRECISIONS
 from longreach.engine.stacked_training import MultiSeedStream, StackedStream
 from longreach.engine.stacking import STACKED, stacked_class
@@ -29,7 +29,6 @@ from longreach.evaluation import Judge
 from longreach.execution import ExecutionConfig
 from longreach.model import Model, Transformer
 from longreach.model.block import Block, FeedForward, IdHeads, SelfAttention
-from longreach.model.position_heads.pointer import Pointer
 from longreach.positions.encodings.equal import EqualIds
 from longreach.training import TrainingStream
 
@@ -154,6 +153,10 @@ class _Facts:
     def _is_ours(self) -> bool:
         """Whether the model is a transformer of the core, alone or stacked, and not of a subclass."""
         return type(self.model) in (Transformer, stacked_class(Transformer))
+
+    @property
+    def _own_losses(self) -> str:
+        return "" if self._is_ours else f"{type(self.model).__name__} may compute losses in a way of its own"
 
     @property
     def _transformer(self) -> Transformer:
@@ -306,19 +309,14 @@ class _Facts:
         return ""
 
     def not_pointer_kernels(self) -> str:
-        head = self.model.position_head
-        if not isinstance(head, Pointer):
-            return "the model has no pointer head"
-        reason = self._no_kernels()
-        if reason:
-            return reason
-        if not self._is_ours:
-            return f"{type(self.model).__name__} may choose IDs in a way of its own"
-        if self.model.largest_id is not None:
-            return f"the encoding knows no ID beyond {self.model.largest_id}"
-        if any(_has_hook(part) for part in head.modules()):
-            return "a hook is registered on the position head"
-        return why_not_fast(head)
+        hooked = any(_has_hook(part) for part in self.model.modules())
+        reason = why_not_fast(self.model) or self._no_kernels() or self._own_losses
+        return reason or ("a hook is registered on the model" if hooked else "")
+
+    def not_cross_entropy_kernel(self) -> str:
+        few = self.model.embed.weight.shape[-2] < LARGE_VOCABULARY
+        reason = f"the vocabulary has fewer than {LARGE_VOCABULARY:,} tokens" if few else ""
+        return reason or self._no_kernels() or self._own_losses
 
     def not_flex_attention(self) -> str:
         reason = self._no_kernels()

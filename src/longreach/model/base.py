@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from longreach.attention import exact_dtype
 from longreach.config import Bounds, Nonnegative, Settings, Size
 from longreach.config.registry import kind, name_of
 from longreach.errors import BadInput
@@ -63,6 +64,8 @@ class Past:
     tokens: Int[Tensor, "b t"]
     memory: Float[Tensor, "b t m"]
     """What the heads keep of every token: first the position head's part, then the copy head's."""
+    embedded: Float[Tensor, "b t w"] | None = None
+    """The embeddings of the tokens, if all were read at once."""
 
 
 class Model(nn.Module):
@@ -153,13 +156,17 @@ class Model(nn.Module):
 
     def past(self, hidden: Float[Tensor, "b t w"], tokens: Int[Tensor, "b t"]) -> Past:
         """What heads look back at; a cache keeps the memory by itself."""
-        embedded = self.embed(tokens)
+        embedded = self.embed_read(tokens)
         parts = [hidden[..., :0]]
         if self.position_head is not None:
             parts.append(self.position_head.remember(hidden, embedded))
         if self.copy_head is not None:
             parts.append(self.copy_head.look_back.remember(hidden, embedded))
-        return Past(tokens, parts[1] if len(parts) == 2 else torch.cat(parts, dim=-1))
+        return Past(tokens, parts[1] if len(parts) == 2 else torch.cat(parts, dim=-1), embedded)
+
+    def embed_read(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t w"]:
+        """Embed tokens that are read, for the layers or for the heads that look back."""
+        return self.embed(tokens)  # type: ignore[no-any-return]
 
     def logits(
         self, hidden: Float[Tensor, "b a w"], visible: Int[Tensor, "b a"], past: Past | None = None
@@ -177,6 +184,12 @@ class Model(nn.Module):
     def vocabulary_scores(self, hidden: Float[Tensor, "b a w"]) -> Float[Tensor, "b a v"]:
         """Return the scores of all tokens of the vocabulary."""
         return hidden @ self.embed.weight.T if self.head is None else self.head(hidden)
+
+    def cross_entropy(self, logits: Float[Tensor, "b a v"], labels: Int[Tensor, "b a"]) -> Float[Tensor, "b a"]:
+        """Return the loss of each label, computed in fp32 at least, and 0 where the label is -100."""
+        exact = logits.to(exact_dtype(logits))
+        each = torch.nn.functional.cross_entropy(exact.flatten(0, 1), labels.flatten(), reduction="none")
+        return each.view(labels.shape)
 
     def all_logits(
         self, tokens: Int[Tensor, "b t"], ids: Int[Tensor, "b g t"], keep: Bool[Tensor, "b t t"] | None = None
@@ -200,21 +213,21 @@ class Model(nn.Module):
         """Per level, how likely each ID is for `tokens`, about to be written after the states `hidden`."""
         if self.position_head is None:
             raise BadInput("the model has no position head")
-        steps = self.id_steps(hidden, tokens, visible, past, reachable, reserved)
+        steps = self.id_steps(hidden, self.embed(tokens), visible, past, reachable, reserved)
         return self.position_head.choices_up_to(steps, self.largest_id)
 
     def id_steps(
         self,
         hidden: Float[Tensor, "b a w"],
-        tokens: Int[Tensor, "b a"],
+        embedded: Float[Tensor, "b a w"],
         visible: Int[Tensor, "b a"],
         past: Past,
         reachable: tuple[Int[Tensor, "b moves t"], ...],
         reserved: Int[Tensor, "b g"],
     ) -> Steps:
-        """Return the input of the position head; arguments as in `choose_ids`."""
+        """Return the input of the position head; arguments as in `choose_ids`, but with tokens embedded."""
         memory = past.memory[..., : self._id_memory]
-        return Steps(hidden, self.embed(tokens), visible, memory, reachable, reserved)
+        return Steps(hidden, embedded, visible, memory, reachable, reserved)
 
     def id_log_probabilities(self, steps: Steps, targets: Int[Tensor, "b g a"]) -> list[Float[Tensor, "b a"]]:
         """Return the log-probability of one ID per level."""

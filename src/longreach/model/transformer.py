@@ -94,8 +94,8 @@ class Transformer(Model):
 
     def embedded(self, tokens: Int[Tensor, "b t"], ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t w"]:
         """Embed tokens, and add what the encoding adds to embeddings."""
-        embedded, position = self.embed(tokens), self.encoding.embed(ids)
-        return embedded if position is None else embedded + position  # type: ignore[no-any-return]
+        embedded, position = self.embed_read(tokens), self.encoding.embed(ids)
+        return embedded if position is None else embedded + position
 
     def layer_inputs(
         self,

@@ -26,7 +26,7 @@ _LOGGED = ("lr", "grad_norm", "samples_per_second")
 
 
 NO_LABEL = -100
-"""The label of a place that is padding: `cross_entropy` gives it no loss."""
+"""The label of a place that is padding: `Model.cross_entropy` gives it no loss."""
 
 Prepared = tuple[Tensor, ...]
 """The tensors of a loss that depend on the batch alone, with the rows of the batch in front."""
@@ -143,20 +143,24 @@ class ForwardPass:
         return cls(model, batch, ids, places, at_places(hidden, places.at), hidden, past, most, prepared)
 
     def sum_over_logits(
-        self, compute: Callable[[Float[Tensor, "b a v"], Int[Tensor, "b a"]], Float[Tensor, "b a"]]
+        self,
+        compute: Callable[[Float[Tensor, "b a v"], Int[Tensor, "b a"]], Float[Tensor, "b a"]],
+        exact: bool = True,
     ) -> Float[Tensor, "b"]:
         """Return the sum of `compute(logits, labels)` over the places of each row.
 
         The function must return 0 where the label is negative, which is padding.  If there are too many logits to hold,
-        it gets a part of the places at a time, and the backward pass computes each part again.
+        it gets a part of the places at a time, and the backward pass computes each part again.  Logits are in fp32, or
+        as the model computes them if `exact` is false.
         """
         at, _, labels = self.places
         size = max(1, _LOGITS // (len(at) * self.model.embed.weight.shape[-2]))
         if size >= at.shape[1]:
-            return compute(self._all_logits, labels).sum(1)
+            return compute(self._all_exact_logits if exact else self._all_logits, labels).sum(1)
 
         def sum_of(part: slice) -> Float[Tensor, "b"]:
-            return compute(self._logits(part), labels[:, part]).sum(1)
+            logits = self._logits(part)
+            return compute(_in_fp32(logits) if exact else logits, labels[:, part]).sum(1)
 
         total = torch.zeros(len(at), device=at.device)
         for start in range(0, at.shape[1], size):
@@ -167,9 +171,17 @@ class ForwardPass:
     def _all_logits(self) -> Float[Tensor, "b a v"]:
         return self._logits(slice(None))
 
+    @cached_property
+    def _all_exact_logits(self) -> Float[Tensor, "b a v"]:
+        return _in_fp32(self._all_logits)
+
     def _logits(self, part: slice) -> Float[Tensor, "b _ v"]:
-        logits = self.model.logits(self.states[:, part], self.places.at[:, part] + 1, self.past)
-        return logits.to(exact_dtype(logits))
+        return self.model.logits(self.states[:, part], self.places.at[:, part] + 1, self.past)
+
+
+def _in_fp32(logits: Float[Tensor, "b a v"]) -> Float[Tensor, "b a v"]:
+    """Return logits in the precision of losses; float64 stays as it is."""
+    return logits.to(exact_dtype(logits))
 
 
 @kind("objective")
@@ -228,12 +240,7 @@ class TokenLoss(Objective):
         return True
 
     def losses(self, model: Model, forward: ForwardPass) -> Float[Tensor, "b"]:
-        return forward.sum_over_logits(_cross_entropy)
-
-
-def _cross_entropy(logits: Float[Tensor, "b a v"], labels: Int[Tensor, "b a"]) -> Float[Tensor, "b a"]:
-    each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-    return each.view(labels.shape)
+        return forward.sum_over_logits(model.cross_entropy, exact=False)
 
 
 class Term(NamedTuple):

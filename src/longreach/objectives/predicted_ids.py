@@ -91,13 +91,18 @@ class IdLoss(Objective):
         assert forward.past is not None
         prepared = forward.prepared.get(type(self)) or self.prepare(model, forward.batch, forward.most)
         at, valid, following, targets, *reachable = prepared
-        hidden = at_places(forward.hidden, at)
+        past, hidden = forward.past, at_places(forward.hidden, at)
         if self.feed_predicted:
             reserved, *reachable = reachable_ids(model, forward.batch.sample, forward.ids)
-            choices = model.choose_ids(hidden, following, at + 1, forward.past, tuple(reachable), reserved)
+            choices = model.choose_ids(hidden, following, at + 1, past, tuple(reachable), reserved)
             return -_sum_of_reached(choices, targets, valid)
         reserved, *reachable = reachable
-        steps = model.id_steps(hidden, following, at + 1, forward.past, tuple(reachable), reserved)
+        if past.embedded is None:
+            embedded = model.embed(following)
+        else:  # the last token is never read, but only padding stands there
+            last = past.embedded.shape[1] - 1
+            embedded = at_places(past.embedded, (at + 1).clamp(max=last))
+        steps = model.id_steps(hidden, embedded, at + 1, past, tuple(reachable), reserved)
         by_level = model.id_log_probabilities(steps, targets)
         return -reduce(torch.add, by_level).masked_fill(~valid, 0).sum(1)
 
