@@ -10,8 +10,11 @@ import torch
 from longreach.api import (
     AlibiConfig,
     Copy,
+    EqualIdsConfig,
     LlamaConfig,
     OptimizerConfig,
+    RopeConfig,
+    ScaledSoftmaxConfig,
     Sequential,
     TransformerConfig,
     build_model,
@@ -28,15 +31,28 @@ MODELS = {
     "neox": TransformerConfig(layers=2, width=128, heads=4),
     "alibi": TransformerConfig(layers=2, width=128, heads=4, encoding=AlibiConfig()),
     "llama": LlamaConfig(layers=2, width=128, heads=4),
+    "normalized": TransformerConfig(
+        layers=2,
+        width=128,
+        heads=4,
+        norm_queries_and_keys=True,
+        id_heads=1,
+        encoding=RopeConfig(fraction=0.5),
+        attention=ScaledSoftmaxConfig(),
+    ),
+    "equal IDs": TransformerConfig(
+        layers=2, width=128, heads=8, norm_queries_and_keys=True, encoding=EqualIdsConfig(heads=6)
+    ),
 }
 PRECISIONS = (("fp32", torch.float64), ("fp32", torch.float32), ("bf16", torch.float32))
 WITHIN = {
     "gelu_products": ("fused_layers",),
     "optimizer_kernels": ("recorded_steps",),
     "second_stream": ("recorded_steps", "fused_layers"),
+    "batches_ahead": ("recorded_steps",),
 }
 """Parts that work within others."""
-TESTS = ("half_precision_tests", "recorded_tests", "recorded_decoding")
+TESTS = ("half_precision_tests", "recorded_tests", "recorded_decoding", "exact_attention")
 """Parts that training does not use."""
 
 
@@ -81,4 +97,11 @@ for name, config in MODELS.items():
         ways["recompute"] = train(config, precision, dtype, recompute=True)
         label = "bf16" if precision == "bf16" else str(dtype).removeprefix("torch.")
         found |= {f"{name}, {label}, {way}": apart(one, core) for way, one in ways.items()}
+if DEVICE == "cuda":
+    from longreach.engine.exact_attention import attend
+
+    qkv = torch.randn(3, 300, 4, 96, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(0)).transpose(1, 2)
+    wanted = torch.nn.functional.scaled_dot_product_attention(*qkv.double().chunk(3, dim=-1), is_causal=True)
+    error = (attend(*qkv.chunk(3, dim=-1)) - wanted).abs().max() / wanted.abs().max()
+    found["attention, float32, exact"] = {"losses": float(error), "weights": 0.0, "used": ["exact_attention"]}
 json.dump(found, sys.stdout)

@@ -25,6 +25,9 @@ def test_each_part_trains_as_the_core_does():
     used = {part for case in found.values() for part in case["used"]}
     assert {"first_layer_by_token", "fused_layers", "short_attention", "rotary_kernel", "recorded_steps"} <= used
     assert "fused_layers" in found["llama, bf16, auto"]["used"]
+    for kind in ("normalized", "equal IDs"):
+        assert {"short_attention", "batches_ahead"} <= set(found[f"{kind}, bf16, auto"]["used"])
+    assert "attention, float32, exact" in found
     for case, error in found.items():
         precision = case.split(", ")[1]
         assert error["losses"] < LOSSES[precision], (case, error)
