@@ -314,9 +314,11 @@ class _Facts:
         return reason or ("a hook is registered on the model" if hooked else "")
 
     def not_cross_entropy_kernel(self) -> str:
+        reason = self._no_kernels() or self._own_losses
+        if reason:
+            return reason
         few = self.model.embed.weight.shape[-2] < LARGE_VOCABULARY
-        reason = f"the vocabulary has fewer than {LARGE_VOCABULARY:,} tokens" if few else ""
-        return reason or self._no_kernels() or self._own_losses
+        return f"the vocabulary has fewer than {LARGE_VOCABULARY:,} tokens" if few else ""
 
     def not_flex_attention(self) -> str:
         reason = self._no_kernels()
