@@ -31,7 +31,7 @@ from longreach.api import (
     build_model,
 )
 from longreach.attention import base
-from longreach.engine import plan as plans
+from longreach.engine import facts
 from longreach.engine.plan import PARTS, Plan, choose
 from longreach.engine.stacked_training import MultiSeedStream
 from longreach.engine.stacking import member_state, stack_models
@@ -107,6 +107,7 @@ ELSEWHERE = {
     "flex_attention",
     "adasplash",
     "pointer_kernels",
+    "known_frequencies",
     "cross_entropy_kernel",
     "compiled_layers",
     "recomputed_layers",
@@ -241,7 +242,7 @@ def test_kernels_compute_in_fp32_at_most():
 
 
 def test_without_triton_there_are_no_kernels(monkeypatch):
-    monkeypatch.setattr(plans, "HAS_TRITON", False)
+    monkeypatch.setattr(facts, "HAS_TRITON", False)
     unused = obstacles("neox")
     for part in ("fused_layers", "short_attention", "rotary_kernel", "flex_attention", "optimizer_kernels"):
         assert unused[part] == "Triton is not installed"
@@ -490,3 +491,15 @@ def test_scores_of_a_plan_are_those_of_the_core(attention):
     plan = choose(model, AUTO, "cpu")
     found = evaluate(model, TASK, Sequential(), config, 0, "cpu", new_judge=plan.new_judge, write=plan.write)
     assert found == evaluate(model, TASK, Sequential(), config, 0, "cpu")
+
+
+def test_known_frequencies_are_those_of_the_encoding():
+    config = TransformerConfig(layers=1, width=32, heads=2, encoding=RopeConfig(spectrum="random"))
+    model = build_model(config, 5, 0, (0, 4))
+    assert "known_frequencies" in choose(model, AUTO, "cuda").used
+    plan = Plan(device="cpu", precision="fp32", engine="auto", used=("known_frequencies",), unused={})
+    twin = plan.test_model(model)
+    assert len(twin.encoding.known) == 2
+    ids = torch.arange(12).view(1, 2, 6)
+    for found, wanted in zip(*(one.encoding.rotation(ids, ids[..., :1]) for one in (twin, model)), strict=True):
+        assert torch.equal(found, wanted)

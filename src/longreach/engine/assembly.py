@@ -16,7 +16,15 @@ from longreach.engine.drawing import SLOW, HostStream, Stream, draws_on_host
 from longreach.engine.drawing_ahead import count_steps_ahead
 from longreach.engine.heads import FastPointer
 from longreach.engine.judging import WORTH_RECORDING, FastJudge
-from longreach.engine.layers import AdaSplash, CpuAttention, ExactAttention, FastAttention, FastTransformer, FlexBias
+from longreach.engine.layers import (
+    AdaSplash,
+    CpuAttention,
+    ExactAttention,
+    FastAttention,
+    FastTransformer,
+    FlexBias,
+    KnownFrequencies,
+)
 from longreach.engine.lockstep import write_in_lockstep
 from longreach.engine.recorded_decoding import write_recorded
 from longreach.engine.recorded_step import HostRecordedStep, RecordedStep
@@ -25,6 +33,7 @@ from longreach.evaluation import Judge, plain_judge
 from longreach.model import Model, Transformer
 from longreach.model.block import SelfAttention
 from longreach.positions.encodings.equal import EqualIds
+from longreach.positions.encodings.rope import Rope
 from longreach.training import TrainingStream
 from longreach.training.step import AnyStep, Step
 
@@ -40,6 +49,7 @@ PARTS = {
     "adasplash": "entmax over 1,024 tokens or more is computed by the package adasplash",
     "pointer_kernels": "kernels compute the loss of a pointer head without a score for every answer and token",
     "cross_entropy_kernel": "one kernel each way computes the loss of tokens over a large vocabulary",
+    "known_frequencies": "random frequencies of RoPE are drawn once, and not for every batch",
     "large_chunks": "biases are computed in chunks that suit the memory of the GPU",
     "compiled_layers": "torch.compile compiles the layers",
     "recomputed_layers": "the backward pass computes layers again instead of keeping them",
@@ -203,6 +213,10 @@ class Plan:
                     return Swap(AdaSplash, room)
                 exact = ExactAttention if "exact_attention" in self.used else type(module)
                 return Swap(FlexBias if "flex_attention" in self.used else exact, room)
+            if type(module) is Rope and "known_frequencies" in self.used:
+                device = torch.device(self.device)
+                known = tuple(module.frequencies(level, device) for level in range(len(module.pairs)))
+                return Swap(KnownFrequencies, {"known": known})
             if module is model.embed and "embedding_gradient" in self.used:
                 return Swap(ProductEmbedding, {})
             if module is model.position_head and "pointer_kernels" in self.used and trains:

@@ -17,6 +17,7 @@ from longreach.model.block import Block, LayerInputs, SelfAttention
 from longreach.model.cache import Cache
 from longreach.positions.encodings import Bias
 from longreach.positions.encodings.equal import EqualIds
+from longreach.positions.encodings.rope import Rope
 
 if TYPE_CHECKING:
     from longreach.engine.short_attention import Extras
@@ -207,6 +208,15 @@ class FastAttention(SelfAttention):
         if isinstance(bias, EqualIdBias):
             own |= {"ids": bias.ids, "comparing": bias.comparing}
         return Extras(**own)
+
+
+class KnownFrequencies(Rope):
+    """RoPE whose random frequencies are not drawn again for every batch."""
+
+    known: tuple[Float[Tensor, "pairs"], ...] = ()
+
+    def frequencies(self, level: int, device: torch.device) -> Float[Tensor, "pairs"]:
+        return self.known[level]
 
 
 class EqualIdBias(Bias):

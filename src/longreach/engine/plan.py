@@ -1,17 +1,16 @@
 """The plan: which parts of the engine compute a model, decided before training, a test or decoding starts.
 
-This file holds all conditions.  `choose` looks at a model, the settings of its execution and the device, and returns a
-plan that says for every part that is not used why.  `assembly.py` then replaces or wraps parts of the model.
+This file holds all conditions; `facts.py` has what they ask of a model.  `choose` looks at a model, the settings of its
+execution and the device, and returns a plan that says for every part that is not used why.  `assembly.py` then replaces
+or wraps parts of the model.
 """
 
 import importlib.util
 from collections.abc import Callable
-from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
-from torch.nn.modules.module import _has_any_global_hook
 
 from longreach.attention import Attention
 from longreach.attention.entmax import SparseWeights
@@ -19,17 +18,18 @@ from longreach.config.registry import nearest
 from longreach.decoding import Writing
 from longreach.engine import adasplash, flex
 from longreach.engine.assembly import PARTS, Plan, describe_plan
-from longreach.engine.drawing import Stream, count_workers, draws_on_host, why_not_sent
+from longreach.engine.drawing import Stream, count_workers, why_not_sent
+from longreach.engine.facts import Facts, has_bias, has_hook, is_plain
 from longreach.engine.heads import LARGE_VOCABULARY, why_not_fast
-from longreach.engine.kernels import HAS_TRITON, PRECISIONS
 from longreach.engine.stacked_training import MultiSeedStream, StackedStream
-from longreach.engine.stacking import STACKED, stacked_class
+from longreach.engine.stacking import stacked_class
 from longreach.errors import BadInput
 from longreach.evaluation import Judge
 from longreach.execution import ExecutionConfig
 from longreach.model import Model, Transformer
-from longreach.model.block import Block, FeedForward, IdHeads, SelfAttention
+from longreach.model.block import IdHeads
 from longreach.positions.encodings.equal import EqualIds
+from longreach.positions.encodings.rope import Rope
 from longreach.training import TrainingStream
 
 __all__ = ["PARTS", "Parallel", "Plan", "choose", "describe_plan", "judges", "write_fast"]
@@ -60,7 +60,7 @@ def choose(
     for name in execution.without:
         if name not in PARTS:
             raise BadInput(f"execution.without: unknown part {name!r}{nearest(name, PARTS)}")
-    facts = _Facts(model, execution, torch.device(device), precision, data)
+    facts = _Reasons(model, execution, torch.device(device), precision, data)
     reasons = {name: getattr(facts, f"not_{name}")() for name in PARTS}
     if execution.engine == "plain":
         reasons = {name: reason or "execution.engine is plain" for name, reason in reasons.items()}
@@ -110,106 +110,13 @@ def judges(execution: ExecutionConfig, device: str) -> Callable[[Model, int], Ju
     return lambda model, batches: choose(model, execution, device).new_judge(model, batches)
 
 
-class _Facts:
-    """Reasons against each part: an empty one where it computes the same faster."""
-
-    def __init__(
-        self,
-        model: Model,
-        execution: ExecutionConfig,
-        device: torch.device,
-        precision: str,
-        data: Stream | None = None,
-    ) -> None:
-        self.model, self.execution, self.device, self.precision = model, execution, device, precision
-        self.data, self.host_draws = data, data is not None and draws_on_host(data)
-        self.cuda = device.type == "cuda"
-        self.attentions = [module for module in model.modules() if isinstance(module, Attention)]
-        self._no_cpu = "" if self.device.type == "cpu" else "needs a CPU"
-
-    # what is known of the model
-
-    @cached_property
-    def reads_states(self) -> bool:
-        """Whether an attention rescales queries by the states that they were computed from."""
-        own = (Attention.growth, Attention.rescale)
-        return any((type(mix).growth, type(mix).rescale) != own for mix in self.attentions)
-
-    @cached_property
-    def foreign(self) -> str:
-        """Why the layers cannot be computed in another way: a class or a hook that is not ours."""
-        if not self._is_ours:
-            return f"{type(self.model).__name__} computes its states in a way of its own"
-        if bool(_has_any_global_hook()) or any(_has_hook(module) for module in self.model.modules()):  # type: ignore[no-untyped-call]
-            return "a hook is registered on the model, or a forward method is replaced"
-        for block in self._blocks:
-            if type(block) is not Block or type(block.attention) is not SelfAttention:
-                return f"{type(block).__name__} is a layer of another class"
-            if type(block.feed_forward) is not FeedForward:
-                return f"{type(block.feed_forward).__name__} is a feed-forward net of another class"
-        return ""
-
-    @property
-    def _is_ours(self) -> bool:
-        """Whether the model is a transformer of the core, alone or stacked, and not of a subclass."""
-        return type(self.model) in (Transformer, stacked_class(Transformer))
-
-    @property
-    def _own_losses(self) -> str:
-        return "" if self._is_ours else f"{type(self.model).__name__} may compute losses in a way of its own"
-
-    @property
-    def _transformer(self) -> Transformer:
-        assert isinstance(self.model, Transformer)
-        return self.model
-
-    @property
-    def _blocks(self) -> list[Any]:
-        return list(self._transformer.blocks)
-
-    @cached_property
-    def _encoded(self) -> tuple[Any, Any, Any]:
-        """What the encoding gives for one token: rotations of queries and keys, and a bias."""
-        device, encoding = next(self.model.parameters()).device, self._transformer.encoding
-        ids = torch.zeros(1, self.model.levels, 1, dtype=torch.long, device=device)
-        with torch.no_grad():
-            return encoding.rotation(ids, ids), encoding.key_rotation(ids, ids), encoding.score_bias(ids, ids)
-
-    def _no_kernels(self) -> str:
-        """Why kernels of ours cannot run at all."""
-        if not self.cuda:
-            return "needs a GPU"
-        if not HAS_TRITON:
-            return "Triton is not installed"
-        if self.model.embed.weight.dtype not in PRECISIONS:
-            return f"weights are in {str(self.model.embed.weight.dtype).removeprefix('torch.')}"
-        return ""
-
-    def _turned_apart(self) -> str:
-        """Why queries and keys are not turned by the same angles, each head with keys of its own."""
-        attention = self._blocks[0].attention
-        if attention.groups != attention.heads:
-            return "heads share keys and values"
-        return "keys are turned by other angles than queries" if self._encoded[1] is not None else ""
-
-    def _only_turned(self) -> str:
-        """Why queries and keys are more than turned by one rotation of all dimensions."""
-        attention = self._blocks[0].attention
-        if attention.id_heads is not None:
-            return "id_heads replace queries and keys"
-        if isinstance(attention.norm_q, nn.RMSNorm):
-            return "queries and keys are normalised"
-        rotation = self._encoded[0]
-        if rotation is not None and 2 * rotation[0].shape[-1] != self._transformer.config.head_dim:
-            return "only a part of each head is turned"
-        return self._turned_apart()
-
-    # reasons against each part
+class _Reasons(Facts):
+    """The reason against each part: an empty one where it computes the same faster."""
 
     def not_first_layer_by_token(self) -> str:
         if self.foreign:
             return self.foreign
-        model, block = self._transformer, self._blocks[0]
+        model, block = self.transformer, self.blocks[0]
         if self.execution.recompute:
             return "layers are recomputed"
         if model.config.inject:
@@ -219,18 +126,18 @@ class _Facts:
         net = block.feed_forward
         maps = [part for part in (block.attention.qkv, net.gate, net.up, net.out) if part is not None]
         if not (
-            _is_plain(model.embed, nn.Embedding)
-            and all(_is_plain(norm, nn.LayerNorm, nn.RMSNorm) for norm in (block.norm1, block.norm2))
-            and all(_is_plain(part, nn.Linear) for part in maps)
+            is_plain(model.embed, nn.Embedding)
+            and all(is_plain(norm, nn.LayerNorm, nn.RMSNorm) for norm in (block.norm1, block.norm2))
+            and all(is_plain(part, nn.Linear) for part in maps)
         ):
             return "the first layer has a part of another class"
         return ""
 
     def not_fused_layers(self) -> str:
-        reason = self.foreign or self._no_kernels()
+        reason = self.foreign or self.no_kernels()
         if reason:
             return reason
-        model = self._transformer
+        model = self.transformer
         if self.execution.recompute:
             return "layers are recomputed"
         if self.execution.compile:
@@ -241,35 +148,35 @@ class _Facts:
 
         if model.config.width > WIDEST:
             return f"the width is above {WIDEST}"
-        norms = [model.norm, *(norm for block in self._blocks for norm in (block.norm1, block.norm2))]
-        if not all(_is_plain(norm, nn.LayerNorm, nn.RMSNorm) and norm.weight is not None for norm in norms):
+        norms = [model.norm, *(norm for block in self.blocks for norm in (block.norm1, block.norm2))]
+        if not all(is_plain(norm, nn.LayerNorm, nn.RMSNorm) and norm.weight is not None for norm in norms):
             return "norms are neither layer norms nor RMS norms with weights"
-        if norms[0].eps is None or len({(type(norm), _has_bias(norm), norm.eps) for norm in norms}) > 1:
+        if norms[0].eps is None or len({(type(norm), has_bias(norm), norm.eps) for norm in norms}) > 1:
             return "norms differ in their class, biases or eps"
-        nets = [block.feed_forward for block in self._blocks]
-        maps = [part for block in self._blocks for part in (block.attention.qkv, block.attention.out)]
+        nets = [block.feed_forward for block in self.blocks]
+        maps = [part for block in self.blocks for part in (block.attention.qkv, block.attention.out)]
         maps += [part for net in nets for part in (net.gate, net.up, net.out) if part is not None]
-        if not all(_is_plain(part, nn.Linear) for part in maps):
+        if not all(is_plain(part, nn.Linear) for part in maps):
             return "a linear map is of another class"
-        if any(net.gate is not None and _has_bias(net.gate) != _has_bias(net.up) for net in nets):
+        if any(net.gate is not None and has_bias(net.gate) != has_bias(net.up) for net in nets):
             return "only one map of a gated feed-forward net has a bias"
         return ""
 
     def not_gelu_products(self) -> str:
         reason = self.not_fused_layers()
-        if not reason and self._transformer.config.gated:
+        if not reason and self.transformer.config.gated:
             return "hidden units are gated"
         if not reason and torch.cuda.is_available() and torch.cuda.get_device_capability(self.device) < (9, 0):
             return "needs a GPU of compute capability 9.0 or newer"
         return reason
 
     def not_short_attention(self) -> str:
-        reason = self.foreign or self._no_kernels() or self._turned_apart()
+        reason = self.foreign or self.no_kernels() or self.turned_apart()
         if reason:
             return reason
-        for block in self._blocks:
+        for block in self.blocks:
             norms = (block.attention.norm_q, block.attention.norm_k)
-            if not all(type(norm) is nn.Identity or _is_plain(norm, nn.RMSNorm) for norm in norms):
+            if not all(type(norm) is nn.Identity or is_plain(norm, nn.RMSNorm) for norm in norms):
                 return "queries and keys are normalised in another way"
             if type(block.attention.id_heads) not in (type(None), IdHeads, stacked_class(IdHeads)):
                 return "id_heads are of another class"
@@ -278,53 +185,53 @@ class _Facts:
                 return f"{type(mix).__name__} attends in a way of its own"
             if not mix.fused or mix.hides:
                 return f"{type(mix).__name__} is not a softmax over all keys before"
-        if self._encoded[2] is not None and type(self._transformer.encoding) is not EqualIds:
+        if self.encoded[2] is not None and type(self.transformer.encoding) is not EqualIds:
             return "scores have a bias"
         from longreach.engine.short_attention import LARGEST_HEAD  # needs Triton
 
-        size = self._transformer.config.head_dim
+        size = self.transformer.config.head_dim
         return "" if size % 2 == 0 and size <= LARGEST_HEAD else f"heads have {size} dimensions"
 
     def not_rotary_kernel(self) -> str:
-        reason = self.foreign or self._no_kernels() or self._only_turned()
+        reason = self.foreign or self.no_kernels() or self.only_turned()
         if reason:
             return reason
-        rotation = self._encoded[0]
+        rotation = self.encoded[0]
         if rotation is None:
             return "the encoding does not turn queries and keys"
         pairs = rotation[0].shape[-1]
         return "" if pairs & (pairs - 1) == 0 else f"heads have {2 * pairs} dimensions, which is no power of two"
 
     def not_cpu_rotation(self) -> str:
-        reason = self._no_cpu or self.foreign or self._only_turned()
+        reason = self.no_cpu or self.foreign or self.only_turned()
         if reason or self.execution.compile:
             return reason or "layers are compiled"
-        return "" if self._encoded[0] is not None else "the encoding does not turn queries and keys"
+        return "" if self.encoded[0] is not None else "the encoding does not turn queries and keys"
 
     def not_embedding_gradient(self) -> str:
         if not (self.cuda or self.execution.compile):
             return "needs a GPU or compiled layers"
-        if not _is_plain(self.model.embed, nn.Embedding) or _has_hook(self.model.embed):
+        if not is_plain(self.model.embed, nn.Embedding) or has_hook(self.model.embed):
             return "the embedding is of another class"
         return ""
 
     def not_pointer_kernels(self) -> str:
-        hooked = any(_has_hook(part) for part in self.model.modules())
-        reason = why_not_fast(self.model) or self._no_kernels() or self._own_losses
+        hooked = any(has_hook(part) for part in self.model.modules())
+        reason = why_not_fast(self.model) or self.no_kernels() or self.own_losses
         return reason or ("a hook is registered on the model" if hooked else "")
 
     def not_cross_entropy_kernel(self) -> str:
-        reason = self._no_kernels() or self._own_losses
+        reason = self.no_kernels() or self.own_losses
         if reason:
             return reason
         few = self.model.embed.weight.shape[-2] < LARGE_VOCABULARY
         return f"the vocabulary has fewer than {LARGE_VOCABULARY:,} tokens" if few else ""
 
     def not_flex_attention(self) -> str:
-        reason = self._no_kernels()
+        reason = self.no_kernels()
         if reason or not isinstance(self.model, Transformer):
             return reason or "the model is no transformer"
-        if self._encoded[2] is None:
+        if self.encoded[2] is None:
             return "scores have no bias"
         if any(mix.hides or not mix.fused or type(mix).forward is not Attention.forward for mix in self.attentions):
             return "attention is not a softmax over all keys before"
@@ -332,12 +239,12 @@ class _Facts:
         return "" if size in flex.HEAD_SIZES else f"heads have {size} dimensions"
 
     def not_exact_attention(self) -> str:
-        reason = self._no_kernels()
+        reason = self.no_kernels()
         if reason or not isinstance(self.model, Transformer):
             return reason or "the model is no transformer"
         if self.model.embed.weight.dtype != torch.float32:
             return "weights are not in fp32"
-        if self._encoded[2] is not None:
+        if self.encoded[2] is not None:
             return "scores have a bias"
         if any(mix.hides or not mix.fused or type(mix).forward is not Attention.forward for mix in self.attentions):
             return "attention is not a softmax over all keys before"
@@ -357,8 +264,15 @@ class _Facts:
             return "alpha is not 1.5"
         if self.model.embed.weight.dtype not in adasplash.PRECISIONS:
             return "thresholds are searched in fp32"
-        size = self._transformer.config.head_dim
+        size = self.transformer.config.head_dim
         return "" if size in adasplash.HEAD_SIZES else f"heads have {size} dimensions"
+
+    def not_known_frequencies(self) -> str:
+        if not self.cuda:
+            return "needs a GPU"
+        encoding = self.transformer.encoding if isinstance(self.model, Transformer) else None
+        random = type(encoding) is Rope and encoding.config.spectrum == "random"
+        return "" if random else "the encoding is not RoPE with a random spectrum"
 
     def not_large_chunks(self) -> str:
         if not self.cuda:
@@ -373,7 +287,7 @@ class _Facts:
             return "execution.recompute is false"
         if not isinstance(self.model, Transformer):
             return "the model is no transformer"
-        return "" if self._is_ours else f"{type(self.model).__name__} computes its states in a way of its own"
+        return "" if self.is_ours else f"{type(self.model).__name__} computes its states in a way of its own"
 
     def not_recorded_steps(self) -> str:
         if not self.cuda:
@@ -388,15 +302,15 @@ class _Facts:
         return "a task in plain Python draws its batches on the host" if self.host_draws else ""
 
     def not_cpu_batches(self) -> str:
-        if self._no_cpu or self.data is None:
-            return self._no_cpu or "only training draws batches"
+        if self.no_cpu or self.data is None:
+            return self.no_cpu or "only training draws batches"
         if self.host_draws:
             return "a task in plain Python draws one sample after the other"
         return "" if type(self.data) is TrainingStream else "several models draw their batches together"
 
     def not_cpu_optimizer(self) -> str:
         stacked = isinstance(self.data, MultiSeedStream | StackedStream)
-        return self._no_cpu or ("gradients of several models are clipped apart" if stacked else "")
+        return self.no_cpu or ("gradients of several models are clipped apart" if stacked else "")
 
     def not_drawing_workers(self) -> str:
         if self.data is None:
@@ -410,7 +324,7 @@ class _Facts:
         return why_not_sent(self.data)
 
     def not_optimizer_kernels(self) -> str:
-        return self.not_recorded_steps() or self._no_kernels()
+        return self.not_recorded_steps() or self.no_kernels()
 
     def not_second_stream(self) -> str:
         in_fp32 = "" if self.precision == "bf16" else "training in fp32 fuses no layers"
@@ -427,7 +341,7 @@ class _Facts:
         reason = self.not_half_precision_tests()
         if reason or not self.execution.graph:
             return reason or "execution.graph is false"
-        watched = any(_has_hook(module) for module in self.model.modules())
+        watched = any(has_hook(module) for module in self.model.modules())
         return "a hook is registered on the model" if watched else ""
 
     def not_recorded_decoding(self) -> str:
@@ -436,20 +350,4 @@ class _Facts:
         return "" if self.execution.graph else "execution.graph is false"
 
     def not_lockstep_decoding(self) -> str:
-        return self._no_cpu or self.foreign
-
-
-def _is_plain(part: nn.Module, *kinds: type[nn.Module]) -> bool:
-    """Return whether a part is of just one of these classes of torch, or of its stacked version."""
-    return any(type(part) in (kind, STACKED[kind]) for kind in kinds)
-
-
-def _has_bias(part: nn.Module) -> bool:
-    """Return whether a norm or a linear map has a bias."""
-    return getattr(part, "bias", None) is not None
-
-
-def _has_hook(module: nn.Module) -> bool:
-    """Return whether a module has a hook, or something in place of its forward method."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks) or "forward" in vars(module)
+        return self.no_cpu or self.foreign
