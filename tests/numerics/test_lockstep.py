@@ -9,6 +9,7 @@ from helpers import TINY, draw
 
 from longreach.api import (
     Coupled,
+    LearnedRopeConfig,
     ParityScratchpad,
     PointerConfig,
     Predicted,
@@ -20,6 +21,7 @@ from longreach.api import (
     SoftmaxConfig,
     Span,
     SparseParity,
+    TableConfig,
     TransformerConfig,
     VariableAssignment,
     build_model,
@@ -82,10 +84,11 @@ def test_answers_of_models_of_other_shapes(name):
     assert_same_answers(decisive(SHAPES[name], task, policy), task, policy, draw(task, [10] * 6))
 
 
-@pytest.mark.parametrize("head", [PointerConfig(), PointerConfig(kind_first=True)], ids=str)
+@pytest.mark.parametrize("head", [PointerConfig(), PointerConfig(kind_first=True), TableConfig()], ids=str)
 def test_predicted_ids_are_those_of_the_core(head):
     task, policy = VariableAssignment(num_names=40, hops=Span(1, 3), name_tokens=2), Predicted(max_id=120)
-    model = decisive(replace(TINY, position_head=head), task, policy)
+    encoding = LearnedRopeConfig() if isinstance(head, TableConfig) else RopeConfig()
+    model = decisive(replace(TINY, encoding=encoding, position_head=head), task, policy)
     assert_same_answers(model, task, policy, draw(task, [10] * 6))
 
 

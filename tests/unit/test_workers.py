@@ -35,6 +35,7 @@ from longreach.api import (
 from longreach.cli.main import main
 from longreach.config import dump_yaml, to_plain
 from longreach.engine import drawing
+from longreach.engine.batch_blocks import BlockStream
 from longreach.engine.drawing import HostStream, closing_workers, count_workers, why_not_sent
 from longreach.engine.drawing_pool import Pool
 from longreach.engine.plan import choose
@@ -248,7 +249,9 @@ def test_the_plan_says_who_draws(monkeypatch):
     assert vectorised.drawing is None
     assert vectorised.training_data(SINGLE, 9) is not SINGLE
     copies = replace(SINGLE, task=Copy())
-    assert vectorised.training_data(copies, 9) is copies
+    drawn = vectorised.training_data(copies, 9)
+    assert isinstance(drawn, BlockStream)
+    assert drawn.stream is copies
     own = type("Own", (Letters,), {"__module__": "__main__"})
     monkeypatch.setattr(sys.modules["__main__"], "Own", own, raising=False)
     assert "move it to a module of its own" in plan_of(own(), workers=2).unused["drawing_workers"]

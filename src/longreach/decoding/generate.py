@@ -151,7 +151,7 @@ class Writing:
 
     def cached_past(self, cache: Cache) -> Past | None:
         """Return what the heads of the model look back at, if any does."""
-        if not self.model.memory_size:
+        if not self.model.looks_back:
             return None
         # no row reaches the last columns where the longest prompt and the longest answer stand in different rows
         columns = cache.columns

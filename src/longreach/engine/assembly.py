@@ -57,14 +57,14 @@ PARTS = {
     "optimizer_kernels": "two kernels clip gradients and take a step of AdamW",
     "second_stream": "gradients of weights are computed on a second stream of the GPU",
     "batches_ahead": "batches of several steps are drawn at once, while the steps before them compute",
-    "drawing_workers": "processes draw the batches of a task in plain Python ahead of training",
-    "half_precision_tests": "tests are judged in half precision where that is beyond doubt, and in fp32 otherwise",
-    "recorded_tests": "passes over batches of a test are recorded as CUDA graphs",
-    "recorded_decoding": "a step of generation is recorded as a CUDA graph",
     "cpu_rotation": "on a CPU, queries and keys are rotated together",
     "cpu_batches": "a CPU draws the batches of up to 16 training steps at once",
     "cpu_optimizer": "on a CPU, clipping and AdamW leave out the checks of torch.optim",
     "lockstep_decoding": "rows of equally long prompts write the same column in every step of generation on a CPU",
+    "drawing_workers": "processes draw the batches of a task in plain Python ahead of training",
+    "half_precision_tests": "tests are judged in half precision where that is beyond doubt, and in fp32 otherwise",
+    "recorded_tests": "passes over batches of a test are recorded as CUDA graphs",
+    "recorded_decoding": "a step of generation is recorded as a CUDA graph",
 }
 """All parts that a plan may use, by the names that `execution.without` knows."""
 
@@ -127,9 +127,11 @@ class Plan:
 
     def training_data(self, data: Stream, steps: int) -> Drawn:
         """Return a stream with the same batches for a training of so many steps; workers may draw them."""
-        if "cpu_batches" in self.used and isinstance(data, TrainingStream):
-            return BlockStream(data, count_steps(data))
-        if self.engine == "plain" or not draws_on_host(data):
+        if not draws_on_host(data):
+            if "cpu_batches" in self.used and isinstance(data, TrainingStream):
+                return BlockStream(data, count_steps(data))
+            return data
+        if self.engine == "plain":
             return data
         workers = self.workers if "drawing_workers" in self.used else 0
         return HostStream(data, workers, self.workers_at_once, steps)
