@@ -22,8 +22,7 @@ from longreach.api import (
     build_model,
 )
 from longreach.attention import base
-from longreach.engine import flex
-from longreach.engine import plan as plans
+from longreach.engine import facts, flex
 from longreach.engine.plan import Plan, choose
 from longreach.engine.stacking import stack_models
 from longreach.execution import ExecutionConfig
@@ -182,12 +181,12 @@ def test_stacked_tables_go_by_parts():
     ],
 )
 def test_which_queries_it_is_planned_for(monkeypatch, size, dtype, reason):
-    monkeypatch.setattr(plans, "HAS_TRITON", True)
+    monkeypatch.setattr(facts, "HAS_TRITON", True)
     config = TransformerConfig(layers=1, width=2 * size, heads=2, encoding=AlibiConfig())
     model = build_model(config, 7, 0).to(dtype)
     assert choose(model, ExecutionConfig(), "cpu").unused["flex_attention"] == "needs a GPU"
     assert choose(model, ExecutionConfig(), "cuda").unused.get("flex_attention", "") == reason
-    monkeypatch.setattr(plans, "HAS_TRITON", False)
+    monkeypatch.setattr(facts, "HAS_TRITON", False)
     assert choose(model, ExecutionConfig(), "cuda").unused["flex_attention"] == "Triton is not installed"
 
 

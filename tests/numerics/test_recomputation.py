@@ -40,7 +40,7 @@ def _kept(model):
 
 def _recomputing(model):
     plan = choose(model, ExecutionConfig(recompute=True), "cpu")
-    assert plan.used == ("recomputed_layers",)
+    assert "recomputed_layers" in plan.used
     return plan.training_model(model)
 
 

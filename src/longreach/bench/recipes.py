@@ -38,7 +38,7 @@ _BATCHES = 8
 
 
 @dataclass(frozen=True)
-class Measured:
+class BenchRecipe:
     """A variant of a recipe with changes."""
 
     name: str
@@ -95,12 +95,12 @@ class RecipeReport:
         }
 
 
-def parse_recipes(text: str) -> list[Measured]:
+def parse_recipes(text: str) -> list[BenchRecipe]:
     """Return the variants that a list such as `parity_far/rule,parity_far/rule:model.id_heads=2` names."""
     return [_parse(name.strip()) for name in text.split(",")]
 
 
-def _parse(name: str) -> Measured:
+def _parse(name: str) -> BenchRecipe:
     path, *settings = name.split(":")
     recipe, _, variant = path.rpartition("/")
     if not recipe or path.endswith((".yaml", ".yml")):
@@ -115,7 +115,7 @@ def _parse(name: str) -> Measured:
     if variant not in variants:
         raise BadInput(f"--recipes: {recipe} has no variant {variant!r}, only {', '.join(variants)}")
     flags = [word for setting in settings for word in (f"--{setting.partition('=')[0]}", setting.partition("=")[2])]
-    return Measured(name, variants[variant], (recipe, *(("--only", variant) if variant else ()), *flags))
+    return BenchRecipe(name, variants[variant], (recipe, *(("--only", variant) if variant else ()), *flags))
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class _Row:
 
 
 def time_recipes(
-    recipes: Sequence[Measured],
+    recipes: Sequence[BenchRecipe],
     stacks: Sequence[int],
     device: str,
     against: str,
@@ -188,7 +188,7 @@ def time_recipes(
     )
 
 
-def _our_row(measured: Measured, models: int, device: str, work: _Work, closing: ExitStack) -> _Row:
+def _our_row(measured: BenchRecipe, models: int, device: str, work: _Work, closing: ExitStack) -> _Row:
     wait_for(device)
     begun = time.perf_counter()
     step = _our_step(measured.config, models, device, closing)
@@ -237,7 +237,7 @@ def has_counterpart(config: RunConfig) -> bool:
         return False
 
 
-def _rival_row(measured: Measured, form: str, device: str, work: _Work) -> _Row:
+def _rival_row(measured: BenchRecipe, form: str, device: str, work: _Work) -> _Row:
     """Return a row of Hugging Face's model: its batch lies ready, and its loss is on all tokens."""
     config = measured.config
     model = new_model(config, 0, device)

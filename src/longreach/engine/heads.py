@@ -52,7 +52,7 @@ class FastPointer(Pointer):
         target: Int[Tensor, "b a"],
     ) -> Float[Tensor, "b a"]:
         """Return the log-probability of the target at one level that grows."""
-        from longreach.engine.fused.pointing import Asked, log_probability  # needs Triton
+        from longreach.engine.fused.pointing import LevelIds, log_probability  # needs Triton
 
         query: Tensor = level.query(raw)
         if self.normalise:
@@ -64,7 +64,7 @@ class FastPointer(Pointer):
             steps.reachable[number],
             self.other_levels(steps, number),
         )
-        asked = Asked(*(tensor.contiguous() for tensor in integers))
+        asked = LevelIds(*(tensor.contiguous() for tensor in integers))
         return log_probability(
             query,
             memory,

@@ -29,7 +29,7 @@ _CHUNK, _WIDEST = 64, 256
 _IN_TRITON = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
-class Asked(NamedTuple):
+class LevelIds(NamedTuple):
     """The integers of one level, all contiguous."""
 
     visible: Int[Tensor, "b a"]
@@ -51,7 +51,7 @@ class _LogProbability(torch.autograd.Function):
         moves: Tensor,
         log_scale: Tensor,
         slope: Tensor,
-        asked: Asked,
+        asked: LevelIds,
         kind_first: bool,
         factor: float,
         dtype: torch.dtype,
@@ -77,7 +77,7 @@ class _LogProbability(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         *tensors, stats = ctx.saved_tensors[:7]
         query, memory, special, moves, log_scale, slope = tensors
-        asked = Asked(*ctx.saved_tensors[7:])
+        asked = LevelIds(*ctx.saved_tensors[7:])
         d_found = gradients[0].contiguous()
         b, a, width = query.shape
         models = log_scale.numel()
@@ -120,12 +120,12 @@ class _LogProbability(torch.autograd.Function):
         return d_query, d_memory, d_special, d_moves, *of_weights, None, None, None, None
 
 
-def _pointers(asked: Asked) -> tuple[Tensor, ...]:
+def _pointers(asked: LevelIds) -> tuple[Tensor, ...]:
     """Return the tensors of integers; kernels do not read the last one where it is empty."""
     return *asked[:4], asked.others if asked.others.numel() else asked.visible
 
 
-def _others(asked: Asked, moves: Tensor) -> int:
+def _others(asked: LevelIds, moves: Tensor) -> int:
     return asked.others.shape[2] // moves.shape[2]
 
 
@@ -134,7 +134,7 @@ def _sizes(
     memory: Tensor,
     special: Tensor,
     moves: Tensor,
-    asked: Asked,
+    asked: LevelIds,
     models: int,
     kind_first: bool,
     factor: float,
@@ -166,7 +166,7 @@ def log_probability(
     moves: Float[Tensor, "b a moves"],
     log_scale: Float[Tensor, "*models"],
     slope: Float[Tensor, "*models"],
-    asked: Asked,
+    asked: LevelIds,
     kind_first: bool,
     factor: float,
     dtype: torch.dtype,
