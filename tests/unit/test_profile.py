@@ -284,7 +284,9 @@ def test_rows_beyond_the_first_ones_are_summed():
         ("Memset (Device)", "copies"),
         ("_gelu_forward", "fused layers"),
         ("_norm_backward", "norms"),
-        ("_gelu_products_forward", "products"),
+        ("_gelu_product_forward", "products"),
+        ("pointer_backward_tokens", "pointer head"),
+        ("_cross_entropy_forward", "softmax"),
         ("attention_backward", "attention"),
         ("aten::amax", "sums"),
         ("aten::as_strided", ""),
@@ -298,3 +300,4 @@ def test_a_kind_is_told_by_the_name_alone(name, group):
 def test_names_are_shortened_by_what_all_of_them_have():
     name = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>"
     assert short_name(name) == "vectorized_layer_norm_kernel<float, float>"
+    assert short_name("reduce_kernel<" + "512, " * 99) == f"reduce_kernel<{'512, ' * 11}51…"

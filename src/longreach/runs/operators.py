@@ -12,6 +12,8 @@ WARM_UP = 2
 _STEP = "ProfilerStep"
 """The range of a step in a trace; on a CPU its own time is that of no operator."""
 PYTHON = "Python, between operators"
+_LONGEST = 72
+"""The most characters of a name in a table."""
 
 _GROUPS = (
     ("attention", r"flash|fmha|attention|scaled_dot_product|^_attend$|^_rotary_(forward|backward)$"),
@@ -19,8 +21,9 @@ _GROUPS = (
     ("norms", r"layer_?norm|rms_?norm|gammabeta|computegradinput|normalize|^_norm_(forward|backward)$"),
     (
         "products",
-        r"gemm|nvjet|cutlass|cublas|splitk|^_gelu_products_|::(mm|bmm|addmm|baddbmm|matmul|linear)$|(mm|bmm)backward",
+        r"gemm|nvjet|cutlass|cublas|splitk|^_gelu_product_|::(mm|bmm|addmm|baddbmm|matmul|linear)$|(mm|bmm)backward",
     ),
+    ("pointer head", r"^pointer_|^_direction_"),
     ("softmax", r"softmax|cross_entropy|nll_loss|logsumexp|logaddexp"),
     ("copies", r"memcpy|memset|copy|clone|catarray|::(cat|stack|contiguous|to|_to_copy|zero_|fill_|zeros)$|fill"),
     ("lookups", r"index|gather|scatter|embedding|one_hot"),
@@ -154,9 +157,10 @@ def group_of(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return the name of a kernel without its arguments and the namespaces of torch."""
+    """Return the name of a kernel without the namespaces of torch, cut to the width of a table."""
     shorter = re.sub(r"\(anonymous namespace\)::|at::native::|at::cuda::|at::|c10::|std::|^void ", "", name)
-    return shorter.removeprefix("autograd::engine::evaluate_function: ")
+    shorter = shorter.removeprefix("autograd::engine::evaluate_function: ")
+    return shorter if len(shorter) <= _LONGEST else f"{shorter[: _LONGEST - 1]}…"
 
 
 def first_rows(rows: Sequence[OperatorRow], most: int) -> list[OperatorRow]:

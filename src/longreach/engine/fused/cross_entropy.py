@@ -22,7 +22,7 @@ _ENTRIES = 2048
 
 
 @triton.jit
-def _forward(logits, labels, losses, normalizers, entries, ENTRIES: tl.constexpr):
+def _cross_entropy_forward(logits, labels, losses, normalizers, entries, ENTRIES: tl.constexpr):
     """One row: the log of the summed exponentials, and how far the label's logit is below it."""
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + row)
@@ -46,7 +46,7 @@ def _forward(logits, labels, losses, normalizers, entries, ENTRIES: tl.constexpr
 
 
 @triton.jit
-def _backward(d_losses, logits, labels, normalizers, d_logits, entries, ENTRIES: tl.constexpr):
+def _cross_entropy_backward(d_losses, logits, labels, normalizers, d_logits, entries, ENTRIES: tl.constexpr):
     row, entry = tl.program_id(0).to(tl.int64), tl.program_id(1) * ENTRIES + tl.arange(0, ENTRIES)
     label, inside = tl.load(labels + row), entry < entries
     place = row * entries + entry
@@ -63,7 +63,7 @@ class _CrossEntropy(torch.autograd.Function):
         losses = logits.new_empty(labels.shape, dtype=torch.float32)
         normalizers = torch.empty_like(losses)
         with on_its_device(logits):
-            _forward[(labels.numel(),)](
+            _cross_entropy_forward[(labels.numel(),)](
                 logits, labels, losses, normalizers, logits.shape[-1], ENTRIES=_ENTRIES, num_warps=8
             )
         ctx.save_for_backward(logits, labels, normalizers)
@@ -75,7 +75,7 @@ class _CrossEntropy(torch.autograd.Function):
         logits, labels, normalizers = ctx.saved_tensors
         d_logits, entries = torch.empty_like(logits), logits.shape[-1]
         with on_its_device(logits):
-            _backward[(labels.numel(), triton.cdiv(entries, _ENTRIES))](
+            _cross_entropy_backward[(labels.numel(), triton.cdiv(entries, _ENTRIES))](
                 gradients[0].contiguous(), logits, labels, normalizers, d_logits, entries, ENTRIES=_ENTRIES, num_warps=8
             )
         return d_logits, None

@@ -22,7 +22,7 @@ _EPS = 1e-12
 
 
 @triton.jit
-def _forward(
+def _direction_forward(
     x,
     token,
     out,
@@ -60,7 +60,7 @@ def _backward_normalise(d_out, value, EPS: tl.constexpr):
 
 
 @triton.jit
-def _backward(
+def _direction_backward(
     d_out,
     x,
     token,
@@ -100,7 +100,7 @@ class _Direction(torch.autograd.Function):
         out = torch.empty_like(x, dtype=dtype)
         rows, sizes = _sizes(x, width)
         with on_its_device(x):
-            _forward[(triton.cdiv(rows, sizes["ROWS"]),)](
+            _direction_forward[(triton.cdiv(rows, sizes["ROWS"]),)](
                 x, token, out, rows, width, width**0.5, ADDS=token is not None, **sizes
             )
         ctx.save_for_backward(x, token)
@@ -115,7 +115,7 @@ class _Direction(torch.autograd.Function):
         d_x, d_token = torch.empty_like(x), None if token is None else torch.empty_like(token)
         rows, sizes = _sizes(x, width)
         with on_its_device(x):
-            _backward[(triton.cdiv(rows, sizes["ROWS"]),)](
+            _direction_backward[(triton.cdiv(rows, sizes["ROWS"]),)](
                 gradients[0].contiguous(),
                 x,
                 token,

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from longreach.engine.fused.groups import sum_groups
-from longreach.engine.fused.pointing_backward import backward_answers_kernel, backward_tokens_kernel
-from longreach.engine.fused.pointing_scores import forward_kernel
+from longreach.engine.fused.pointing_backward import pointer_backward_answers, pointer_backward_tokens
+from longreach.engine.fused.pointing_scores import pointer_forward
 from longreach.engine.kernels import on_its_device
 
 _ANSWERS, _TOKENS = 16, 32
@@ -65,7 +65,7 @@ class _LogProbability(torch.autograd.Function):
         stats = query.new_empty(5, b, a, dtype=torch.float32)
         numbers, sizes = _sizes(query, memory, special, moves, asked, log_scale.numel(), kind_first, factor, dtype)
         with on_its_device(query):
-            forward_kernel[(b, triton.cdiv(a, _ANSWERS))](
+            pointer_forward[(b, triton.cdiv(a, _ANSWERS))](
                 *tensors, *_pointers(asked), found, stats, *numbers, OTHERS=_others(asked, moves), **sizes
             )
         ctx.save_for_backward(*tensors, stats, *asked)
@@ -89,7 +89,7 @@ class _LogProbability(torch.autograd.Function):
         columns = min(_WIDEST, max(16, triton.next_power_of_2(width)))
         across = triton.cdiv(width, columns)
         with on_its_device(query):
-            backward_answers_kernel[(b, blocks, across)](
+            pointer_backward_answers[(b, blocks, across)](
                 d_found,
                 *tensors,
                 *_pointers(asked),
@@ -103,7 +103,7 @@ class _LogProbability(torch.autograd.Function):
                 COLUMNS=columns,
                 **sizes,
             )
-            backward_tokens_kernel[(b, triton.cdiv(memory.shape[1], _TOKENS), across)](
+            pointer_backward_tokens[(b, triton.cdiv(memory.shape[1], _TOKENS), across)](
                 d_found,
                 *tensors,
                 asked.visible,

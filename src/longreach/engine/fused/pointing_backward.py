@@ -10,7 +10,7 @@ from longreach.engine.fused.pointing_scores import load_answers, load_rows, logs
 
 
 @triton.jit
-def backward_answers_kernel(
+def pointer_backward_answers(
     d_found,
     query,
     memory,
@@ -162,7 +162,7 @@ def backward_answers_kernel(
 
 
 @triton.jit
-def backward_tokens_kernel(
+def pointer_backward_tokens(
     d_found,
     query,
     memory,

@@ -87,7 +87,7 @@ def load_answers(
 
 
 @triton.jit
-def forward_kernel(
+def pointer_forward(
     query,
     memory,
     special,
