@@ -8,6 +8,7 @@ import torch
 from helpers import TINY
 
 from longreach.api import (
+    Copy,
     Coupled,
     EvalConfig,
     ExecutionConfig,
@@ -331,6 +332,20 @@ def test_batches_of_several_steps_are_those_of_each_step(kind):
         rows = slice(number * len(batch.ids) // 3, (number + 1) * len(batch.ids) // 3)
         for found, wanted in zip(batch.tensors(), data.batch(8 + number).tensors(), strict=True):
             assert torch.equal(found[rows], wanted)
+
+
+def test_a_task_whose_samples_depend_on_their_batch_is_drawn_step_by_step():
+    class Shifting(Copy):
+        def sample(self, length, draws, max_length):
+            sample = super().sample(length, draws, max_length)
+            return replace(sample, tokens=sample.tokens.roll(len(length) // 40, dims=1))
+
+    for task, held in ((Copy(), 4), (Shifting(), 1)):
+        data = TrainingStream(task, Sequential(), (2, 3, 5), 40, 0, "cpu")
+        model = build_model(TINY, len(task.vocabulary), 0)
+        step = Step(model, build_optimizer(SHORT.optimizer, model), data, SHORT)
+        step.reads_host = False
+        assert _DrawnByHand(step, 4).count == held
 
 
 def test_how_many_steps_are_drawn_at_once():

@@ -48,21 +48,35 @@ class BatchesAhead:
     """Holds the batches of `count` steps, and draws those of the next steps meanwhile."""
 
     def __init__(self, step: Step, count: int) -> None:
-        self.step, self.count = step, count
-        data = several_steps(step.data, count)
-        if data is None:
-            assert count == 1, f"{type(step.data).__name__} draws one step at a time"
-            data = step.data
-        self.data: BatchStream = data
+        self.step = step
         self.first = torch.zeros((), dtype=torch.long, device=step.device)
         """The first step that is drawn next."""
         self.held_from: int | None = None
         """The first step whose batch is held."""
         self.drawn_from: int | None = None
         """The first step whose batch is drawn, or being drawn."""
-        self.held = self._draw().map(fixed)
-        self._by_step = [self.batch_of_a_step(number).tensors() for number in range(count)]
+        self._hold(count)
+        if count > 1 and not self._draws_as_alone():
+            self._hold(1)
+        self._by_step = [self.batch_of_a_step(number).tensors() for number in range(self.count)]
         self.drawn, self._replay = self.record()
+
+    def _hold(self, count: int) -> None:
+        """Hold the batches of the first `count` steps."""
+        self.count = count
+        data = several_steps(self.step.data, count)
+        if data is None:
+            assert count == 1, f"{type(self.step.data).__name__} draws one step at a time"
+            data = self.step.data
+        self.data: BatchStream = data
+        self.held = self._draw().map(fixed)
+
+    def _draws_as_alone(self) -> bool:
+        """Return whether the last step that is held has the batch that it has alone: samples of a task that is not
+        vectorised correctly may depend on their batch."""
+        last = self.count - 1
+        alone = self.step.prepare(torch.full_like(self.first, last))
+        return all(map(torch.equal, self.batch_of_a_step(last).tensors(), alone.tensors()))
 
     def fill(self, number: int, places: Ready) -> None:
         """Write the batch of a step into the places that a recorded step reads."""
