@@ -142,3 +142,13 @@ def test_a_warning_precedes_work_of_more_than_five_minutes(capsys):
         observer.expect(Work((1, 1), (1.0, 720.0)))
     said = "warning: test it will take about 12.0 min more (an estimate), and 2 more to do after it; Ctrl-C stops it\n"
     assert capsys.readouterr().err == said
+
+
+def test_on_a_gpu_long_work_is_timed_after_its_kernels_are_compiled(monkeypatch):
+    times = iter([0.0, 9.0, 10.0, 10.5, 20.0, 20.1])
+    monkeypatch.setattr(cost.time, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    assert cost._timed(lambda: None, "cuda") == 0.5
+    assert cost._timed(lambda: None, "cuda") == pytest.approx(0.1)
+    times = iter([0.0, 9.0])
+    assert cost._timed(lambda: None, "cpu") == 9.0

@@ -1,6 +1,7 @@
 """Steps, schedules, groups, and what stops a run."""
 
 import math
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -31,6 +32,7 @@ from longreach.engine.recording import put
 from longreach.engine.stacked_training import MultiSeedStream, StackedStream
 from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import make_card
+from longreach.model.block import normalized
 from longreach.objectives import token_targets
 from longreach.runs import check, runs_together
 from longreach.runs.training import check_compiler
@@ -69,6 +71,18 @@ def test_accumulated_parts_give_the_gradient_of_the_whole_batch():
     _, parts = _train(SHORT, accumulate=4)
     assert len(whole) == 6
     torch.testing.assert_close(torch.tensor(parts), torch.tensor(whole), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_compute_in_the_precision_of_their_weights(dtype):
+    norm = torch.nn.RMSNorm(8, eps=1e-5)
+    x = torch.linspace(-2, 3, 24).view(1, 1, 3, 8).to(dtype)
+    with warnings.catch_warnings(), torch.autocast("cpu", torch.bfloat16):
+        warnings.simplefilter("error")  # torch warns of mixed precisions
+        found = normalized(norm, x)
+    assert found.dtype == dtype
+    assert torch.equal(found, norm(x.float()).to(dtype))
+    assert normalized(torch.nn.Identity(), x) is x
 
 
 def test_the_loss_falls():

@@ -112,8 +112,8 @@ class SelfAttention(nn.Module):
         q, k, v = self.split(qkv)
         if self.id_heads is not None:
             q, k = self.id_heads(q, k)
-        q = rotate(self.norm_q(q), inputs.rotation)
-        return q, rotate(self.norm_k(k), inputs.key_rotation or inputs.rotation), v
+        q = rotate(normalized(self.norm_q, q), inputs.rotation)
+        return q, rotate(normalized(self.norm_k, k), inputs.key_rotation or inputs.rotation), v
 
     def split(
         self, qkv: Float[Tensor, "b t wide"]
@@ -126,6 +126,14 @@ class SelfAttention(nn.Module):
         if shared > 1:
             q = q.reshape(b, self.groups, t, shared, d).transpose(2, 3).flatten(1, 2)
         return q, k, v
+
+
+def normalized(norm: nn.Module, x: Float[Tensor, "b h t d"]) -> Float[Tensor, "b h t d"]:
+    """Apply a norm in the precision of its weights: torch warns where they differ, as under autocast."""
+    weight = getattr(norm, "weight", None)
+    if weight is None or weight.dtype == x.dtype:
+        return norm(x)  # type: ignore[no-any-return]
+    return norm(x.to(weight.dtype)).to(x.dtype)  # type: ignore[no-any-return]
 
 
 def at_places(x: Float[Tensor, "b t w"], at: Int[Tensor, "b a"] | None) -> Float[Tensor, "b _ w"]:
