@@ -35,13 +35,13 @@ class Facts:
 
     @cached_property
     def reads_states(self) -> bool:
-        """Whether an attention rescales queries by the states that they were computed from."""
+        """Return whether an attention rescales queries by the states that they were computed from."""
         own = (Attention.growth, Attention.rescale)
         return any((type(mix).growth, type(mix).rescale) != own for mix in self.attentions)
 
     @cached_property
     def foreign(self) -> str:
-        """Why the layers cannot be computed in another way: a class or a hook that is not ours."""
+        """Return the class or the hook that is not ours, for which layers cannot be computed in another way."""
         if not self.is_ours:
             return f"{type(self.model).__name__} computes its states in a way of its own"
         if bool(_has_any_global_hook()) or any(has_hook(module) for module in self.model.modules()):  # type: ignore[no-untyped-call]
@@ -55,11 +55,12 @@ class Facts:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the model is a transformer of the core, alone or stacked, and not of a subclass."""
+        """Return whether the model is a transformer of the core, alone or stacked, and not of a subclass."""
         return type(self.model) in (Transformer, stacked_class(Transformer))
 
     @property
     def own_losses(self) -> str:
+        """Return why the loss cannot be computed in another way."""
         return "" if self.is_ours else f"{type(self.model).__name__} may compute losses in a way of its own"
 
     @property
@@ -73,14 +74,14 @@ class Facts:
 
     @cached_property
     def encoded(self) -> tuple[Any, Any, Any]:
-        """What the encoding gives for one token: rotations of queries and keys, and a bias."""
+        """Return what the encoding gives for one token: rotations of queries and keys, and a bias."""
         device, encoding = next(self.model.parameters()).device, self.transformer.encoding
         ids = torch.zeros(1, self.model.levels, 1, dtype=torch.long, device=device)
         with torch.no_grad():
             return encoding.rotation(ids, ids), encoding.key_rotation(ids, ids), encoding.score_bias(ids, ids)
 
     def no_kernels(self) -> str:
-        """Why kernels of ours cannot run at all."""
+        """Return why kernels of ours cannot run at all."""
         if not self.cuda:
             return "needs a GPU"
         if not HAS_TRITON:
@@ -90,14 +91,14 @@ class Facts:
         return ""
 
     def turned_apart(self) -> str:
-        """Why queries and keys are not turned by the same angles, each head with keys of its own."""
+        """Return why queries and keys are not turned by the same angles, each head with keys of its own."""
         attention = self.blocks[0].attention
         if attention.groups != attention.heads:
             return "heads share keys and values"
         return "keys are turned by other angles than queries" if self.encoded[1] is not None else ""
 
     def only_turned(self) -> str:
-        """Why queries and keys are more than turned by one rotation of all dimensions."""
+        """Return why queries and keys are more than turned by one rotation of all dimensions."""
         attention = self.blocks[0].attention
         if attention.id_heads is not None:
             return "id_heads replace queries and keys"
