@@ -1,6 +1,7 @@
 # make demo       set up, train three small models, show how far they reach
 # make test       set up, run every check and test
 # make test-slow  the tests that take minutes; numerical tests under two other orders of floating-point sums
+# make test-browser  pages in Chromium, where it is installed
 # make facts      rewrite the facts that help texts quote (src/longreach/cli/facts.json)
 # make test-gpu   the engine against the reference core, on a machine with a GPU; RECORD=1 writes results/gpu_tests.json
 # make setup      only the environment; what is there already is kept
@@ -23,7 +24,7 @@ ifneq ($(TORCH),)
 .PHONY: $(READY)
 endif
 
-.PHONY: setup demo test test-slow test-gpu crash-test check format facts bench clean
+.PHONY: setup demo test test-slow test-gpu crash-test check format facts bench clean test-browser
 
 setup: $(READY)
 
@@ -44,10 +45,13 @@ demo: setup
 test: setup check
 	$(BIN)/python -m pytest -n 2
 
-test-slow: setup
+test-slow: setup test-browser
 	$(BIN)/python -m pytest -n 2 -m slow
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n 2 -q tests/numerics tests/golden
 	MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -n 2 -q tests/numerics tests/golden
+
+test-browser: setup
+	$(BIN)/python -m pytest -m browser tests/browser
 
 test-gpu: setup
 	$(BIN)/python -m pytest tests/gpu $(if $(RECORD),--record)
