@@ -72,7 +72,7 @@ class Visit:
         return [url for url in self.requests if not url.startswith(own)]
 
 
-@pytest.fixture()
+@pytest.fixture
 def visit(browser) -> Iterator[Callable[..., Visit]]:
     """Open a file or an address; at the end no console message, error or foreign request may be left."""
     visits, contexts = [], []
