@@ -9,7 +9,7 @@ from longreach.cli.flags import evaluation_changes, short_flags
 from longreach.config import Plain, read_value
 from longreach.errors import BadInput
 from longreach.evaluation import losses_to_json, to_csv, to_json
-from longreach.reports import Result, losses_to_csv, tables
+from longreach.reports import RunResult, losses_to_csv, tables
 from longreach.system.files import write_atomically
 from longreach.terminal.console import out, say
 from longreach.terminal.progress import watch
@@ -43,17 +43,17 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
-def _label(result: Result) -> dict[str, str]:
+def _label(result: RunResult) -> dict[str, str]:
     """Columns in front of the scores.  What was done to the IDs is told, so that no control passes for a result."""
     label = {"run": str(result.folder.path), "variant": result.info.variant}
     return label if result.card.test_ids == "plain" else {**label, "test_ids": result.card.test_ids}
 
 
-def _rows(result: Result) -> list[dict[str, Any]]:
+def _rows(result: RunResult) -> list[dict[str, Any]]:
     return [*to_json(result.scores), *losses_to_json(result.losses)]
 
 
-def _as_csv(results: list[Result]) -> str:
+def _as_csv(results: list[RunResult]) -> str:
     """Scores, or of text, which is judged by them, the losses."""
     labels = [_label(result) for result in results]
     if any(result.losses for result in results):

@@ -14,7 +14,7 @@ from longreach.verbs.progress import Watch, bars
 from longreach.verbs.trained import Trained, TrainedRun, load_trained
 
 if TYPE_CHECKING:
-    from longreach.reports import Result
+    from longreach.reports import RunResult
 
 
 def evaluate(
@@ -61,7 +61,7 @@ def evaluate_runs(
     trust: bool = False,
     progress: bool = True,
     **settings: Any,
-) -> "list[Result]":
+) -> "list[RunResult]":
     """Test every run below a folder; return scores, losses on text, and information cards.
 
     The arguments are those of `evaluate`.
@@ -97,16 +97,16 @@ def runs_below(folder: str | Path) -> list[RunFolder]:
 
 def score_folder(
     folder: RunFolder, changes: Plain, execution: Plain, trust: bool, watch: Watch, where: str = ""
-) -> "Result":
+) -> "RunResult":
     """Test the model of a run folder; `where` is the recipe section that errors name in front of a setting."""
-    from longreach.reports import Result  # matplotlib takes a while to load
+    from longreach.reports import run_result  # matplotlib takes a while to load
 
     trained = load_trained(folder, _device(execution), trust)
     asked, scores, text = _test(trained, changes, execution, watch, where)
     config, info = trained.config, folder.info()
     lengths = legal_lengths(config.task, config.train.lengths)
     card = make_card(config.task, config.ids, lengths, asked, config.train.prime, task_check=info.task_check)
-    return Result(folder, info, scores, card, info.variant or info.recipe, [] if text is None else text.losses)
+    return run_result(folder, info, scores, card, () if text is None else text.losses)
 
 
 def _test(
