@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from longreach.config import build
-from longreach.errors import BadInput
 from longreach.evaluation import By, Card, Loss, Score, from_json, losses_from_json
 from longreach.system.files import naming_damage, parse_json
 
@@ -67,7 +66,7 @@ def _lists(
         for key, value in content.items():
             yield from _lists(value, name if key in ("scores", "losses", "series", "rows") else key, card, command)
     elif isinstance(content, list) and all(isinstance(row, Mapping) for row in content):
-        if content and (_COUNTS <= set(content[0]) or _LOSS <= set(content[0])):
+        if content and (set(content[0]) >= _COUNTS or set(content[0]) >= _LOSS):
             yield name, card, command, [dict(row) for row in content]
         else:
             for part in content:
@@ -78,11 +77,13 @@ def _rows(name: str, card: Card | None, command: str, rows: list[dict[str, Any]]
     trained = None if card is None else tuple(map(int, card.trained_lengths.split("..")))
     commands = {str(row["command"]) for row in rows if row.get("command")}
     part = FileRows(card, command or (commands.pop() if len(commands) == 1 else ""))
+    several_tasks = len({row.get("task") for row in rows}) > 1
     for row in rows:
         row = {key: value for key, value in row.items() if value not in ("", None)}
         if None in row:
             raise ValueError("a row has more cells than the header")
         variant = str(row.pop("variant", row.pop("scheme", name)))
+        variant = f"{row['task']}/{variant}" if several_tasks else variant
         key = (variant, _whole(row.pop("seed", 0)))
         if "trained_to" in row:
             part.trained[key] = (_whole(row.get("trained_from", 1)), _whole(row["trained_to"]))

@@ -112,11 +112,11 @@ DRAWN = 24
 """Variants that a report draws and describes one by one.  Its tables of reach and of scores have all of them."""
 
 
-def drawn(results: list[Result]) -> tuple[list[Result], str]:
+def drawn(results: Sequence[Result]) -> tuple[list[Result], str]:
     """Return the results of the first `DRAWN` variants, and a note if there are more."""
     variants = list(dict.fromkeys(result.variant for result in results))
     if len(variants) <= DRAWN:
-        return results, ""
+        return list(results), ""
     first = set(variants[:DRAWN])
     note = f"the first {DRAWN} of {len(variants)} variants; the table of reach and scores.csv have all"
     return [result for result in results if result.variant in first], note

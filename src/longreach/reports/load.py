@@ -92,9 +92,7 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[RunResult], list[str]]:
                 problems.append(f"{folder.path} is not finished")
                 continue
             try:
-                results.append(
-                    run_result(folder, folder.info(), folder.scores(), folder.card(), folder.losses())
-                )
+                results.append(run_result(folder, folder.info(), folder.scores(), folder.card(), folder.losses()))
             except (BadInput, OSError) as error:
                 problems.append(f"{folder.path} is damaged: {error}")
     if not results:

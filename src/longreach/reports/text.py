@@ -92,7 +92,7 @@ def loss_table(curves: list[LossCurves], title: str, width: int = 80) -> Table:
     sizes = sorted({size for one in curves for size in one.middle()})
     sizes = spread_out(sizes, max(0, (width - 38) // (15 if several else 8)))
     for size in sizes:
-        trained = all(size <= one.trained_to for one in curves)
+        trained = all(one.trained_to is not None and size <= one.trained_to for one in curves)
         table.add_column(f"{size}{'*' if trained else ''}", justify="right", no_wrap=True)
     table.add_column("holds to", justify="right", no_wrap=True)
     for one in curves:
@@ -136,7 +136,7 @@ def losses_figure(results: Sequence[Result], title: str) -> Figure | None:
                     ends = [(loss.low, loss.high) for loss in curve]
                     low, high = ([math.nan if end is None else end for end in side] for side in zip(*ends, strict=True))
                     axis.fill_between(sizes, low, high, color=look["color"], alpha=0.15, lw=0)
-        for trained_to in sorted({one.trained_to for one in curves}):
+        for trained_to in sorted({one.trained_to for one in curves if one.trained_to is not None}):
             axis.axvline(trained_to, color="#555555", lw=1, ls=":")
         axis.set_xscale("log", base=2)
         axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
