@@ -150,8 +150,8 @@ def _run(
 
     # everything that is finished below the folder: earlier starts may have left more
     with profile.phase(REPORT):
-        results = load_runs([folder])[0]
-        report = write_report(results, folder / "report")
+        results, problems = load_runs([folder])
+        report = write_report(results, folder / "report", problems)
     profiled = None
     if isinstance(profile, Profile):
         from longreach.cli.profile import write_profile

@@ -227,6 +227,16 @@ def nested(path: str, value: Any) -> Plain:
     return value  # type: ignore[no-any-return]
 
 
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{train: {steps: 5}, ids: {name: coupled}}`  ->  `{train.steps: 5, ids: coupled}`."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        # the name of a part stands for the part, as in a recipe
+        path = prefix if key == "name" and prefix else f"{prefix}.{key}" if prefix else str(key)
+        flat |= flatten(value, path) if isinstance(value, Mapping) else {path: value}
+    return flat
+
+
 @dataclasses.dataclass(frozen=True)
 class FieldHelp:
     """One setting of a dataclass, for help texts."""

@@ -7,7 +7,7 @@ import torch
 
 from longreach.evaluation.evaluate import EvalConfig
 from longreach.positions.ids import IdPolicy, coverage
-from longreach.tasks import Task
+from longreach.tasks import Sample, Task
 from longreach.tasks.checking import is_foreign
 from longreach.training import PrimeConfig, TrainingStream
 
@@ -39,12 +39,16 @@ class Card:
     """The plans of training and of the test: the device, the precision and the parts of the engine."""
     task_check: str = "not recorded"
     """Whether a task from outside longreach was checked before training."""
+    chance: float | None = None
+    """Score of a uniform guess, where every training answer is one token; None for longer answers and in old runs."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[1-9][0-9]{0,17}\.\.[1-9][0-9]{0,17}", self.trained_lengths):
             raise ValueError(f"trained_lengths must be such as 1..20, got {self.trained_lengths!r:.40}")
         if not self.id_coverage or min(self.id_coverage) < 0:
             raise ValueError(f"id_coverage must hold counts, got {self.id_coverage!r:.40}")
+        if self.chance is not None and not 0 <= self.chance <= 1:
+            raise ValueError(f"chance must be between 0 and 1, got {self.chance!r:.40}")
 
 
 def make_card(
@@ -88,8 +92,19 @@ def make_card(
         primed="no" if prime is None else f"at {prime.lengths}, {prime.samples or 'new'} samples, share {prime.share}",
         computed_by=computed_by,
         task_check=_task_check(task, task_check),
+        chance=_chance(task, sample),
         id_coverage=coverage(ids.where(read[:, None], 0), max(policy.max_id, largest)),
     )
+
+
+def _chance(task: Task, sample: Sample) -> float | None:
+    """Return 1 / the number of different answers if every answer is one token, not counting the stop."""
+    asked = sample.answer & ~sample.given
+    if task.stop_token is not None:
+        asked = asked & (sample.tokens != task.stop_token)
+    if task.open_ended or bool((asked.sum(1) != 1).any()):
+        return None
+    return 1 / len(sample.tokens[asked].unique())  # type: ignore[no-untyped-call]
 
 
 def _test_ids(policy: IdPolicy, config: EvalConfig) -> str:

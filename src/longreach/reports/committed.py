@@ -25,13 +25,13 @@ Model = tuple[str, int]
 
 @dataclass(frozen=True)
 class FileRows:
-    """Rows of a file that share a card and a command."""
+    """Rows of a file that share a card."""
 
     card: Card | None
-    command: str
     scores: dict[Model, list[Score]] = field(default_factory=dict)
     losses: dict[Model, list[Loss]] = field(default_factory=dict)
     trained: dict[Model, tuple[int, int]] = field(default_factory=dict)
+    commands: dict[Model, str] = field(default_factory=dict)
 
     def models(self) -> list[Model]:
         return list(dict.fromkeys([*self.scores, *self.losses]))
@@ -75,22 +75,22 @@ def _lists(
 
 def _rows(name: str, card: Card | None, command: str, rows: list[dict[str, Any]]) -> FileRows:
     trained = None if card is None else tuple(map(int, card.trained_lengths.split("..")))
-    commands = {str(row["command"]) for row in rows if row.get("command")}
-    part = FileRows(card, command or (commands.pop() if len(commands) == 1 else ""))
-    several_tasks = len({row.get("task") for row in rows}) > 1
+    part = FileRows(card)
+    # rows of several tasks or recipes are told apart by these names
+    heads = [column for column in ("task", "recipe") if len({row.get(column) for row in rows}) > 1]
     for row in rows:
         row = {key: value for key, value in row.items() if value not in ("", None)}
         if None in row:
             raise ValueError("a row has more cells than the header")
         variant = str(row.pop("variant", row.pop("scheme", name)))
-        variant = f"{row['task']}/{variant}" if several_tasks else variant
-        key = (variant, _whole(row.pop("seed", 0)))
+        key = ("/".join([*(str(row.get(column, "-")) for column in heads), variant]), _whole(row.pop("seed", 0)))
         if "trained_to" in row:
             part.trained[key] = (_whole(row.get("trained_from", 1)), _whole(row["trained_to"]))
         elif trained is not None:
             part.trained[key] = (trained[0], trained[1])
+        part.commands.setdefault(key, str(row.get("command", command)))
         if row.keys() >= _LOSS and row["by"] in get_args(By):
-            part.losses.setdefault(key, []).append(_loss(row))
+            part.losses.setdefault(key, []).append(_loss(key[1], row))
         elif row.keys() >= _COUNTS:
             part.scores.setdefault(key, []).append(_score(key[1], row))
     return part
@@ -115,11 +115,11 @@ def _hits(row: Mapping[str, Any], samples: int) -> int:
     return round(hits)
 
 
-def _loss(row: Mapping[str, Any]) -> Loss:
+def _loss(seed: int, row: Mapping[str, Any]) -> Loss:
     names = {"by", "size", "nats", "low", "high", "tokens", "documents"} & row.keys()
     numbers = {key: row[key] if key == "by" else float(row[key]) for key in names}
     whole = {key: _whole(row[key]) for key in ("size", "tokens", "documents") if key in row}
-    return losses_from_json([{"low": None, "high": None, **numbers, **whole}])[0]
+    return losses_from_json([{"seed": seed, "low": None, "high": None, **numbers, **whole}])[0]
 
 
 def _whole(value: Any) -> int:

@@ -36,14 +36,14 @@ class Curve:
 
 def curves(result: Result, metric: str) -> list[Curve]:
     """Return the curves of a result under one metric, one for each setting of the task."""
-    settings = sorted({_setting(score) for score in result.scores}, key=_numeric)
+    settings = sorted({setting_of(score) for score in result.scores}, key=_numeric)
     made = [
         Curve(
             result.variant,
             setting,
             result.seed,
             metric,
-            [score for score in result.scores if score.metric == metric and _setting(score) == setting],
+            [score for score in result.scores if score.metric == metric and setting_of(score) == setting],
         )
         for setting in settings
     ]
@@ -122,7 +122,7 @@ def drawn(results: Sequence[Result]) -> tuple[list[Result], str]:
     return [result for result in results if result.variant in first], note
 
 
-def _setting(score: Score) -> str:
+def setting_of(score: Score) -> str:
     return ", ".join(f"{name}={value}" for name, value in score.overrides.items())
 
 

@@ -1,5 +1,6 @@
 """Results to report on: finished runs, and files of scores."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,7 +9,7 @@ from pathlib import Path
 from longreach.config import Plain
 from longreach.errors import BadInput
 from longreach.evaluation import Card, Loss, Score
-from longreach.reports.committed import FileRows, is_results_file, read_results_file
+from longreach.reports.committed import is_results_file, read_results_file
 from longreach.runs import RunFolder, RunInfo, find_runs, variant_names
 
 
@@ -129,7 +130,8 @@ def _tell_apart(results: list[RunResult]) -> list[RunResult]:
     """
     settings: dict[str, set[str]] = {}
     for result in results:
-        settings.setdefault(result.variant, set()).add(result.folder.compared_settings())
+        compared = {section: value for section, value in result.settings.items() if section != "execution"}
+        settings.setdefault(result.variant, set()).add(json.dumps(compared, sort_keys=True, default=str))
     return [
         replace(result, variant=_folder_name(result), variants=()) if len(settings[result.variant]) > 1 else result
         for result in results
@@ -165,27 +167,31 @@ def _order_of_recipe(results: list[RunResult]) -> tuple[str, ...]:
 
 
 def _of_file(path: Path, several: bool) -> list[Result]:
-    """Return one result for each variant and seed of a file; `several` files put their names before variants."""
+    """Return one result for each variant and seed of a file; `several` files put their names before variants.
+
+    Parts of a file that repeat a variant and a seed are numbered.
+    """
     found: list[Result] = []
-    for part in read_results_file(path):
-        found += [_of_rows(path, part, key, several) for key in part.models()]
+    seen: set[tuple[str, int]] = set()
+    for number, part in enumerate(read_results_file(path), start=1):
+        again = not seen.isdisjoint(part.models())
+        seen |= set(part.models())
+        for variant, seed in part.models():
+            name = (variant or path.stem) + (f" (part {number})" if again else "")
+            found.append(
+                Result(
+                    source=path.as_posix(),
+                    variant=f"{path.stem}/{name}" if several and variant else name,
+                    seed=seed,
+                    scores=part.scores.get((variant, seed), []),
+                    losses=part.losses.get((variant, seed), []),
+                    card=part.card,
+                    trained_lengths=part.trained.get((variant, seed)),
+                    title=re.sub(r"[_-]+", " ", path.stem),
+                    command=part.commands[variant, seed],
+                )
+            )
     return found
-
-
-def _of_rows(path: Path, part: FileRows, key: tuple[str, int], several: bool) -> Result:
-    variant, seed = key
-    name = variant or path.stem
-    return Result(
-        source=path.as_posix(),
-        variant=f"{path.stem}/{name}" if several and name != path.stem else name,
-        seed=seed,
-        scores=part.scores.get(key, []),
-        losses=part.losses.get(key, []),
-        card=part.card,
-        trained_lengths=part.trained.get(key),
-        title=re.sub(r"[_-]+", " ", path.stem),
-        command=part.command,
-    )
 
 
 def settings_of(result: Result) -> Mapping[str, object]:

@@ -22,7 +22,7 @@ class Report:
     csv: Path
 
 
-def write_report(results: Sequence[Result], folder: Path) -> Report:
+def write_report(results: Sequence[Result], folder: Path, problems: Sequence[str] = ()) -> Report:
     title = " / ".join(dict.fromkeys(result.title for result in results))
     groups = headline_groups(results)
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def write_report(results: Sequence[Result], folder: Path) -> Report:
     errors = errors_figure(few)
     if errors is not None:
         save_png(errors, folder / "errors.png")
-    write_atomically(report.html, render_page(results, groups, title).encode())
+    write_atomically(report.html, render_page(results, title, problems).encode())
     scores = [score for result in results for score in result.scores]
     labels = [{"variant": result.variant} for result in results for _ in result.scores]
     write_atomically(report.csv, to_csv(scores, labels).encode())

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,8 @@ _TAIL = 65536
 
 def read_run(folder: Path) -> dict[str, Any]:
     """State, origin, settings and scores of a run."""
-    from longreach.config import (
-        read_yaml,
-        upgrade,
-    )  # brings torch, which a table that is known already need not wait for
+    # brings torch, which a table that is known already need not wait for
+    from longreach.config import flatten, read_yaml, upgrade
 
     row: dict[str, Any] = {"state": "unfinished", "problem": "", "settings": "{}", "scores": [None]}
     row |= {"recipe": "", "variant": "", "seed": None, "step": None}
@@ -48,16 +45,6 @@ def read_run(folder: Path) -> dict[str, Any]:
     except (BadInput, OSError) as error:
         row |= {"state": "damaged", "problem": str(error)}
     return row
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{train: {steps: 5}, ids: {name: coupled}} -> {train.steps: 5, ids: coupled}."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        # the name of a part stands for the part, as in a recipe
-        path = prefix if key == "name" and prefix else f"{prefix}.{key}" if prefix else str(key)
-        flat |= flatten(value, path) if isinstance(value, Mapping) else {path: value}
-    return flat
 
 
 def _origin(path: Path) -> dict[str, Any]:

@@ -50,4 +50,4 @@ def write(paths: Sequence[str | Path], out: str | Path | None = None) -> Reporte
             raise BadInput(f"{', '.join(map(str, folders))} hold both runs and probes: report on one kind at a time")
         return Reported(write_probe_report(probes, target), [], [], probes)
     results, unfinished = load_results(folders)
-    return Reported(write_report(results, target), results, unfinished, [])
+    return Reported(write_report(results, target, unfinished), results, unfinished, [])

@@ -1,0 +1,195 @@
+"""The data of the interactive page: runs, cells, training curves and settings as plain lists."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+from longreach.config import flatten
+from longreach.errors import BadInput
+from longreach.reports.curves import HEADLINE, THRESHOLDS
+from longreach.reports.figures import styles
+from longreach.reports.load import Result, RunResult, settings_of, variant_order
+from longreach.reports.tables import METRIC_NAMES
+
+_POINTS = 12_000
+"""Points of all training curves together; a curve has at least `_FEWEST` and at most `_MOST`."""
+_FEWEST, _MOST = 8, 160
+_VALUES = 200
+"""Different values of a setting above which it is no field to group by."""
+_CARDS = 200
+"""Variants whose cards, settings and ID coverage the page holds."""
+
+_NAMES = {
+    **METRIC_NAMES,
+    "token_accuracy": "answer tokens right, given the true prefix",
+    "id_accuracy": "predicted IDs right, given the true prefix",
+    "near_tie": "samples in which rounding could decide",
+    "context": "loss by context (nats)",
+    "position": "loss by position (nats)",
+}
+
+
+def explorer_data(
+    results: Sequence[Result], title: str, problems: Sequence[str], measures: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return all that the page draws.
+
+    `measures` are rows about attention and margins; see `measures_data`.
+    """
+    variants = list(dict.fromkeys(result.variant for result in results))
+    number = {name: place for place, name in enumerate(variants)}
+    look = styles(variant_order(results))
+    settings = [""]
+    cells, losses = _cells(results, settings)
+    first = {result.variant: result for result in reversed(results)}
+    described = variants[:_CARDS]
+    fields = _swept(results)
+    problems = list(problems)
+    training = _training(results, problems)
+    return {
+        "title": title,
+        "problems": problems,
+        "thresholds": list(THRESHOLDS),
+        "metrics": _metrics(results),
+        "names": {name: _NAMES.get(name, name.replace("_", " ")) for name in _metrics(results)},
+        "variants": [
+            {"name": name, "colour": look[name]["color"], "dash": look[name]["linestyle"], "mark": look[name]["marker"]}
+            for name in variants
+        ],
+        "runs": [
+            {
+                "variant": number[result.variant],
+                "seed": result.seed,
+                "source": result.source,
+                "trained": result.trained_lengths,
+                "chance": None if result.card is None else result.card.chance,
+                "fields": {name: fields[name][place] for name in fields},
+                "command": result.command,
+                **_provenance(result),
+            }
+            for place, result in enumerate(results)
+        ],
+        "settings": [dict(json.loads(text)) if text else {} for text in settings],
+        "cells": cells,
+        "losses": losses,
+        "training": training,
+        "cards": {name: _card(first[name]) for name in described},
+        "coverage": {name: card.id_coverage for name in described if (card := first[name].card) is not None},
+        "measures": list(measures),
+    }
+
+
+def _cells(results: Sequence[Result], settings: list[str]) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """Return scores and losses column by column; new settings of the task are appended to `settings`."""
+    cells: dict[str, list[Any]] = {name: [] for name in ("run", "setting", "metric", "length", "hits", "samples")}
+    losses: dict[str, list[Any]] = {name: [] for name in ("run", "by", "size", "nats", "low", "high", "documents")}
+    known = {text: place for place, text in enumerate(settings)}
+    metrics = _metrics(results)
+    place_of = {name: place for place, name in enumerate(metrics)}
+    for run, result in enumerate(results):
+        for score in result.scores:
+            text = json.dumps(dict(score.overrides)) if score.overrides else ""
+            if text not in known:
+                known[text] = len(settings)
+                settings.append(text)
+            row = (run, known[text], place_of[score.metric], score.length, score.hits, score.samples)
+            for column, value in zip(cells.values(), row, strict=True):
+                column.append(value)
+        for loss in result.losses:
+            figures = (_short(loss.nats), _short(loss.low), _short(loss.high))
+            for column, value in zip(losses.values(), (run, loss.by, loss.size, *figures, loss.documents), strict=True):
+                column.append(value)
+    return cells, losses
+
+
+def _metrics(results: Iterable[Result]) -> list[str]:
+    """Return the metrics that exist: first those that headlines use, then the others as they come."""
+    found = dict.fromkeys(score.metric for result in results for score in result.scores)
+    losses = dict.fromkeys(loss.by for result in results for loss in result.losses)
+    # the accuracy of single tokens says little of text, whose losses come first
+    first = [*losses, *HEADLINE] if losses else [*HEADLINE]
+    return sorted({**found, **losses}, key=lambda name: first.index(name) if name in first else len(first))
+
+
+def _swept(results: Sequence[Result]) -> dict[str, list[str | None]]:
+    """Return the settings in which runs differ, each with a value for every result."""
+    flat = [
+        {path: value for path, value in flatten(settings_of(result)).items() if not path.startswith("execution.")}
+        for result in results
+    ]
+    paths = dict.fromkeys(path for settings in flat for path in settings)
+    found = {}
+    for path in paths:
+        values = [None if path not in settings else _text(settings[path]) for settings in flat]
+        if 1 < len(set(values)) <= _VALUES:
+            found[path] = values
+    return found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _provenance(result: Result) -> dict[str, Any]:
+    if not isinstance(result, RunResult):
+        return {}
+    info = result.info
+    return {
+        "recipe": info.recipe,
+        "device": ", resumed on ".join(dict.fromkeys([info.device, *(str(one.get("device")) for one in info.resumed)])),
+        "commit": ", ".join(dict.fromkeys([info.commit or "-", *(str(one.get("commit")) for one in info.resumed)])),
+        "versions": " ".join(f"{name} {value}" for name, value in info.versions.items()),
+    }
+
+
+def _training(results: Sequence[Result], problems: list[str]) -> list[dict[str, list[Any]] | None]:
+    """Return the training loss of every run, thinned; name files that cannot be read among the `problems`.
+
+    Each point is the median of its part of the curve.
+    """
+    most = max(_FEWEST, min(_MOST, _POINTS // max(1, len(results))))
+    curves: list[dict[str, list[Any]] | None] = []
+    for result in results:
+        lines = []
+        try:
+            if isinstance(result, RunResult):
+                lines = [line for line in result.folder.metrics() if _finite(line.get("loss"))]
+        except BadInput as error:
+            problems.append(f"no training curve: {error}")
+        size = -(-len(lines) // most)
+        parts = [lines[start : start + size] for start in range(0, len(lines), size)] if lines else []
+        curves.append(
+            {
+                "step": [part[-1]["step"] for part in parts],
+                "loss": [_short(median(line["loss"] for line in part)) for part in parts],
+            }
+            if parts
+            else None
+        )
+    return curves
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _card(result: Result) -> dict[str, str]:
+    """Return the information card, without the coverage of IDs, which is drawn."""
+    if result.card is None:
+        return {}
+    facts = {name: value for name, value in asdict(result.card).items() if name != "id_coverage" and value is not None}
+    return {name.replace("_", " "): str(value) for name, value in facts.items()}
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
+
+
+def as_script(data: Any) -> str:
+    """Return JSON that may stand inside a `<script>` element: no text in it can end the element."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
