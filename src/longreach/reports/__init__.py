@@ -3,6 +3,8 @@
 from longreach.reports.curves import THRESHOLDS, headline_groups
 from longreach.reports.figures import save_png
 from longreach.reports.load import Result, RunResult, load_results, load_runs, run_result
+from longreach.reports.page import render_page
+from longreach.reports.paper import FIGURES, FigureConfig, write_figure
 from longreach.reports.probe_write import ProbeReport, find_probes, write_probe_report
 from longreach.reports.sparsity_figure import sparsity_figure
 from longreach.reports.tables import score_table
@@ -10,7 +12,9 @@ from longreach.reports.text import losses_to_csv, tables
 from longreach.reports.write import Report, write_report
 
 __all__ = [
+    "FIGURES",
     "THRESHOLDS",
+    "FigureConfig",
     "ProbeReport",
     "Report",
     "Result",
@@ -20,11 +24,13 @@ __all__ = [
     "load_results",
     "load_runs",
     "losses_to_csv",
+    "render_page",
     "run_result",
     "save_png",
     "score_table",
     "sparsity_figure",
     "tables",
+    "write_figure",
     "write_probe_report",
     "write_report",
 ]

@@ -6,7 +6,7 @@ const byId = (id) => document.getElementById(id);
 const MOST_PANELS = 12, MOST_COLOURS = 24;
 const COLOURS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"];
 const DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"};
-const MARKS = {o: "circle", s: "square", "^": "triangle-up", D: "diamond"};
+const MARKS = {o: "circle", s: "square", "^": "triangle-up", D: "diamond", v: "triangle-down", P: "cross", X: "x", "*": "star"};
 const LOSSES = ["context", "position"];
 const state = {metric: data.metrics[0], colour: "variant", panel: "", scale: "", seeds: true, intervals: false, words: []};
 

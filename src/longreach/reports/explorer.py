@@ -11,8 +11,8 @@ from typing import Any
 from longreach.config import flatten
 from longreach.errors import BadInput
 from longreach.reports.curves import HEADLINE, THRESHOLDS
-from longreach.reports.figures import styles
 from longreach.reports.load import Result, RunResult, settings_of, variant_order
+from longreach.reports.style import styles
 from longreach.reports.tables import METRIC_NAMES
 
 _POINTS = 12_000
@@ -47,7 +47,7 @@ def explorer_data(
     cells, losses = _cells(results, settings)
     first = {result.variant: result for result in reversed(results)}
     described = variants[:_CARDS]
-    fields = _swept(results)
+    fields = swept(results)
     problems = list(problems)
     training = _training(results, problems)
     return {
@@ -115,7 +115,7 @@ def _metrics(results: Iterable[Result]) -> list[str]:
     return sorted({**found, **losses}, key=lambda name: first.index(name) if name in first else len(first))
 
 
-def _swept(results: Sequence[Result]) -> dict[str, list[str | None]]:
+def swept(results: Sequence[Result]) -> dict[str, list[str | None]]:
     """Return the settings in which runs differ, each with a value for every result."""
     flat = [
         {path: value for path, value in flatten(settings_of(result)).items() if not path.startswith("execution.")}

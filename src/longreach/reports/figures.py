@@ -1,202 +1,237 @@
-"""Figures: accuracy against length, the training loss, and which IDs training showed."""
+"""Figures: scores against length, how answers go wrong, the training loss, and which IDs training showed."""
 
-import io
-import math
-import textwrap
 from collections.abc import Sequence
-from operator import attrgetter
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
-from longreach.evaluation import TENTHS
+from longreach.errors import BadInput
+from longreach.reports.axes import (
+    QUARTERS,
+    Scale,
+    Size,
+    legend_below,
+    length_axis,
+    limit_lengths,
+    make_panels,
+    name_axes,
+    set_title,
+    short_number,
+    wrap,
+)
 from longreach.reports.curves import Group
-from longreach.reports.curves import group as group_by_metric
-from longreach.reports.load import Result, RunResult
-from longreach.reports.tables import METRIC_NAMES
+from longreach.reports.fields import ONE_PASS, Fields, named, select
+from longreach.reports.load import Result, RunResult, variant_order
+from longreach.reports.style import PAPER, TRAINED, Style, as_svg, save_figure, save_png, shades, styles
 from longreach.system.labels import label
 
-# Okabe and Ito's colours, which people with colour-blindness can tell apart
-_COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-_DASHES = ("-", "--", ":", "-.")
-_MARKERS = ("o", "s", "^", "D")
-_FEW = 6
-"""Curves whose names fit into the picture; those of more stand beside it."""
+__all__ = [
+    "Style",
+    "as_svg",
+    "coverage_figure",
+    "loss_figure",
+    "metric_name",
+    "reach_figure",
+    "save_figure",
+    "save_png",
+    "shades",
+    "styles",
+]
 
-Style = dict[str, Any]
-
-
-def styles(names: Sequence[str]) -> dict[str, Style]:
-    """A colour and a kind of line for each name.  `pose-softmax` has the colour of `pose`, and dashes."""
-    plain = {name: name.split(" (")[0] for name in names}
-    families: dict[str, list[str]] = {}
-    for name in names:
-        parents = [other for other in plain.values() if plain[name].startswith(f"{other}-")]
-        families.setdefault(min(parents, key=len, default=plain[name]), []).append(name)
-    found = {}
-    for number, members in enumerate(families.values()):
-        for member, name in enumerate(sorted(members, key=len)):  # the family's own name comes first
-            # when the colours are used up, other dashes; when those are, other markers
-            turn = member + 2 * (number // len(_COLOURS))
-            dashes, marker = _DASHES[turn % len(_DASHES)], _MARKERS[member // 2 % len(_MARKERS)]
-            found[name] = {"color": _COLOURS[number % len(_COLOURS)], "linestyle": dashes, "marker": marker}
-    return {name: found[name] for name in names}
+_SHORT_NAMES = {
+    "token_em_free": "exact match (free-running)",
+    "token_id_em_tf": "exact match, tokens and IDs (one pass)",
+    "token_em_tf": "exact match (one pass)",
+    "next_token": "next token right",
+    "token_accuracy": "answer tokens right (true prefix)",
+    "id_accuracy": "predicted IDs right (true prefix)",
+}
 
 
-def length_figure(groups: list[Group], title: str) -> Figure:
-    """Every seed a thin line, their median a thick one.  One curve per variant; where the task was varied,
-    one panel per variant and one curve per setting."""
-    varied = any(group.setting for group in groups)
-    panels = list(dict.fromkeys(group.variant for group in groups)) if varied else [""]
-    figure = Figure(figsize=(max(7.0, 4.6 * len(panels)), 4.4), layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    name_of = attrgetter("setting" if varied else "variant")
-    style = styles(list(dict.fromkeys(map(name_of, groups))))
-    for axis, panel in zip(axes, panels, strict=True):
-        shown = [group for group in groups if panel in ("", group.variant)]
-        for group in shown:
-            _draw(axis, group, name_of(group), style[name_of(group)])
-        trained = [group.trained_to for group in shown if group.trained_to is not None]
-        if trained:
-            axis.axvspan(axis.get_xlim()[0], max(trained), color="#000000", alpha=0.06, lw=0)
-            axis.text(max(trained), 1.045, "trained up to here ", ha="right", va="bottom", fontsize=8, color="#555555")
-        lengths = sorted({length for group in shown for length in group.middle()})
-        if lengths[-1] > 4 * lengths[0]:
-            axis.set_xscale("log", base=2)
-            axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
-        axis.set(xlabel="length", ylim=(-0.03, 1.12), title=label(panel))
-        axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
-        axis.grid(alpha=0.25)
-        if len(style) <= _FEW:
-            axis.legend(frameon=False, loc="best")
-    if len(style) > _FEW:
-        figure.set_figwidth(figure.get_figwidth() + 2)
-        lines = {line.get_label(): line for axis in axes for line in axis.get_legend_handles_labels()[0]}
-        figure.legend(handles=list(lines.values()), frameon=False, loc="outside right center", handlelength=3)
-    axes[0].set_ylabel(METRIC_NAMES[groups[0].metric])
-    figure.suptitle(label("\n".join(textwrap.wrap(title, int(10 * figure.get_figwidth())))), fontsize=11)
+def metric_name(metric: str) -> str:
+    """Return a name that fits along an axis."""
+    return _SHORT_NAMES.get(metric, metric.replace("_", " "))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The seeds of one variant and setting, and where they are drawn."""
+
+    panel: str
+    name: str
+    group: Group
+    style: Style
+
+
+@matplotlib.rc_context(PAPER)
+def reach_figure(
+    results: Sequence[Result],
+    metric: str | None = None,
+    *,
+    panels: str | None = None,
+    scale: Scale | None = None,
+    size: Size = "page",
+    title: str = "",
+) -> Figure:
+    """Draw scores against length: every seed a thin line, their median a thick one, one seed with Wilson's interval.
+
+    Where the task was varied, there is a panel for each variant and a curve for each setting.
+    """
+    groups = select(results, metric)
+    lines = _lines(results, groups, panels)
+    shown = list(dict.fromkeys(line.panel for line in lines))
+    figure, axes = make_panels(len(shown), size)
+    lengths = sorted({length for line in lines for length in line.group.middle()})
+    chances = False
+    for axis, panel in zip(axes, shown, strict=True):
+        inside = [line for line in lines if line.panel == panel]
+        own = _results_of(results, inside)
+        ranges = sorted({result.trained_lengths for result in own if result.trained_lengths is not None})
+        # a curve that is drawn later leaves a seam of those under it
+        for number, line in enumerate(inside):
+            _draw(axis, line.group, line.style, 1 - number / len(inside))
+        limit_lengths(axis, [*lengths, *(min(high, lengths[-1]) for _, high in ranges)], scale)
+        length_axis(axis, lengths, scale)
+        for low, high in ranges:
+            axis.axvspan(max(low, axis.get_xlim()[0]), high, color=TRAINED, lw=0, zorder=0, alpha=1 / len(ranges))
+        for chance in _chances(own, groups[0].metric):
+            axis.axhline(chance, color="#555555", lw=0.8, ls=(0, (1, 2)))
+            chances = True
+        set_title(axis, panel)
+    axes[0].set(ylim=(-0.03, 1.04), yticks=QUARTERS, yticklabels=map("{:g}".format, QUARTERS))
+    name_axes(axes, "length", metric_name(groups[0].metric))
+    if title:
+        figure.suptitle(wrap(title, 100), fontsize=9)
+    looks = {line.name: line.style for line in lines}
+    handles: list[Any] = [Line2D([], [], lw=1.4, ms=3.5, label=label(name), **look) for name, look in looks.items()]
+    if any(result.trained_lengths for result in results):
+        handles.append(Patch(color=TRAINED, label="training lengths"))
+    if chances:
+        handles.append(Line2D([], [], color="#555555", lw=0.8, ls=(0, (1, 2)), label="chance"))
+    legend_below(figure, handles)
     return figure
 
 
-def errors_figure(results: Sequence[Result]) -> Figure | None:
-    """ID accuracy by length, where answers first go wrong, and whether by a token or by an ID; None without errors."""
-    variants = list(dict.fromkeys(result.variant for result in results))
-    counts = {name: _error_counts([r for r in results if r.variant == name]) for name in variants}
-    id_curves = [group for group in group_by_metric(results, "id_accuracy") if not group.setting]
-    if not any(sum(by_kind.values()) for by_kind, _ in counts.values()) and not id_curves:
+def _lines(results: Sequence[Result], groups: Sequence[Group], field: str | None) -> list[_Line]:
+    """Assign groups to panels; a curve is named by that in which the curves of its panel differ."""
+    fields = Fields(results)
+    if field == "length":
+        raise BadInput("length is the axis of this figure: choose another field for its panels")
+    if field is not None:
+        fields.check(field)
+    elif any(group.setting for group in groups):
+        field = "variant"
+    values = {id(one): fields.value(one, one.curves[0].scores[0], field) if field else "" for one in groups}
+    names = {id(one): _curve_name(one, field) for one in groups}
+    style = _styles(results, groups, names)
+    if field == "variant":
+        style |= shades(list(dict.fromkeys(names[id(one)] for one in groups if one.setting)))
+    ordered = fields.order(field, list(values.values())) if field else [""]
+    return [
+        _Line(named(field, value) if field else "", names[id(one)], one, style[names[id(one)]])
+        for value in ordered
+        for one in groups
+        if values[id(one)] == value
+    ]
+
+
+def _curve_name(one: Group, field: str | None) -> str:
+    """Return the variant and the settings of the task, without that which names the panel."""
+    overrides = one.curves[0].scores[0].overrides
+    settings = ", ".join(f"{name}={value}" for name, value in overrides.items() if name != field)
+    if field == "variant":
+        return settings or one.variant
+    return f"{one.variant}, {settings}" if settings else one.variant
+
+
+def _styles(results: Sequence[Result], groups: Sequence[Group], names: dict[int, str]) -> dict[str, Style]:
+    """Return the style of its variant for each curve; settings of one variant differ in their markers."""
+    of_variant = styles(variant_order(results))
+    found: dict[str, Style] = {}
+    for one in groups:
+        look = of_variant[one.variant.removesuffix(ONE_PASS)]
+        own = list(dict.fromkeys(names[id(other)] for other in groups if other.variant == one.variant))
+        markers = [other["marker"] for other in shades([str(number) for number in range(8)]).values()]
+        turn = own.index(names[id(one)])
+        marker = markers[(markers.index(look["marker"]) + turn) % len(markers)]
+        found[names[id(one)]] = look | {"marker": marker}
+    return found
+
+
+def _results_of(results: Sequence[Result], lines: Sequence[_Line]) -> list[Result]:
+    variants = {line.group.variant.removesuffix(ONE_PASS) for line in lines}
+    return [result for result in results if result.variant in variants]
+
+
+def _chances(results: Sequence[Result], metric: str) -> list[float]:
+    """Return the rates of guessing that cards state, for exact matches."""
+    if not metric.startswith("token_em"):
+        return []
+    return sorted({r.card.chance for r in results if r.card is not None and r.card.chance is not None})
+
+
+def _draw(axis: Any, one: Group, style: Style, depth: float) -> None:
+    """Draw the seeds of a curve and their median; the deepest of several curves, at 1, is the thickest."""
+    middle = one.middle()
+    thick = {"lw": 1.0 + 0.7 * depth, "ms": 2.6 + 1.2 * depth, "markeredgewidth": 0}
+    axis.plot(list(middle), list(middle.values()), zorder=3, **thick, **style)
+    if len(one.curves) == 1:
+        scores = sorted(one.curves[0].scores, key=lambda score: score.length)
+        low, high = zip(*(score.interval() for score in scores), strict=True)
+        axis.fill_between(list(middle), low, high, color=style["color"], alpha=0.13, lw=0)
+        return
+    for curve in one.curves:
+        rates = dict(sorted(curve.rates.items()))
+        axis.plot(list(rates), list(rates.values()), color=style["color"], lw=0.5, alpha=0.45, zorder=2)
+
+
+@matplotlib.rc_context(PAPER)
+def loss_figure(results: Sequence[RunResult], size: Size = "page") -> Figure | None:
+    """Draw the training loss by step, a line for each run; None if no run has logged any."""
+    style = styles(variant_order(results))
+    curves = {}
+    for number, result in enumerate(results):
+        lines = [line for line in result.folder.metrics() if line.get("loss") is not None]
+        if lines:
+            curves[number] = ([line["step"] for line in lines], [max(line["loss"], 1e-8) for line in lines])
+    if not curves:
         return None
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
-    accuracy, place, kind = figure.subplots(1, 3)
-    style = styles(variants)
-    for group in id_curves:
-        _draw(accuracy, group, group.variant, style[group.variant])
-    accuracy.set(title="IDs right, given the true prefix", xlabel="length", xscale="log", ylim=(-0.03, 1.05))
-    if id_curves:
-        accuracy.legend(frameon=False, fontsize=7)
-    for name, (_, by_place) in counts.items():
-        total = sum(by_place)
-        if total:
-            share = [count / total for count in by_place]
-            middle = [(tenth + 0.5) / TENTHS for tenth in range(TENTHS)]
-            place.plot(middle, share, ms=3, lw=1.2, label=label(name), **style[name])
-    place.set(title="place of the first error", xlabel="share of the answer written", ylabel="share of wrong answers")
-    shown = [name for name in variants if sum(counts[name][0].values())]
-    token = [counts[name][0]["error_token_first"] / sum(counts[name][0].values()) for name in shown]
-    names = [label(name) for name in shown]
-    kind.barh(names, token, color="#999999", label="token first")
-    kind.barh(names, [1 - share for share in token], left=token, color="#0072B2", label="ID first")
-    kind.set(title="what went wrong first", xlim=(0, 1))
-    kind.tick_params(axis="y", labelsize=7)
-    kind.invert_yaxis()
-    if shown:
-        kind.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2)
-        if len(shown) <= _FEW:
-            place.legend(frameon=False, fontsize=7)
-        else:  # below all, where there is room
-            figure.set_figheight(figure.get_figheight() + 0.6)
-            figure.legend(
-                *place.get_legend_handles_labels(), frameon=False, fontsize=7, loc="outside lower center", ncols=7
-            )
-    return figure
-
-
-def _error_counts(results: Sequence[Result]) -> tuple[dict[str, int], list[int]]:
-    """Errors by kind, and by tenth of the answer, at all lengths beyond training."""
-    kinds, places = {"error_token_first": 0, "error_id_first": 0}, [0] * TENTHS
-    for result in results:
-        for score in result.scores:
-            if result.trained_to is not None and score.length <= result.trained_to:
-                continue
-            if score.metric in kinds:
-                kinds[score.metric] += score.hits
-            elif score.metric.startswith("first_error_tenth_"):
-                places[int(score.metric.rsplit("_", 1)[1])] += score.hits
-    return kinds, places
-
-
-def loss_figure(results: Sequence[RunResult]) -> Figure:
-    """Training loss by step, one line per run."""
-    figure = Figure(figsize=(7, 3), layout="constrained")
-    axis = figure.subplots()
-    style = styles(list(dict.fromkeys(result.variant for result in results)))
-    for result in results:
-        lines = [line for line in result.folder.metrics() if "loss" in line]
-        name = label(result.variant) if result is next(r for r in results if r.variant == result.variant) else None
-        loss = [max(line["loss"], 1e-8) for line in lines]
-        axis.plot([line["step"] for line in lines], loss, lw=1, label=name, **style[result.variant] | {"marker": None})
+    figure, (axis,) = make_panels(1, size)
+    shown: dict[str, Style] = {}
+    for number, (steps, losses) in curves.items():
+        look = style[results[number].variant] | {"marker": ""}
+        axis.plot(steps, losses, lw=0.8, alpha=0.9, **look)
+        shown.setdefault(results[number].variant, look)
     axis.set(xlabel="step", ylabel="training loss", yscale="log")
-    axis.grid(alpha=0.25)
-    if len(style) <= _FEW:
-        axis.legend(frameon=False)
-    else:
-        figure.set_figwidth(9)
-        figure.legend(frameon=False, fontsize=7, loc="outside right center", handlelength=3)
+    axis.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+    axis.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5 if size == "column" else 8, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda step, _: short_number(step)))
+    legend_below(figure, [Line2D([], [], lw=1.4, label=label(name), **look) for name, look in shown.items()])
     return figure
 
 
-def coverage_figure(results: Sequence[RunResult]) -> Figure:
-    """How often training showed each part of its ID range, per variant; flat is good, zero is untrained."""
-    first = {result.variant: result for result in reversed(results)}
-    shown = [first[variant] for variant in dict.fromkeys(result.variant for result in results)]
-    columns = min(3, len(shown))
-    rows = math.ceil(len(shown) / columns)
-    figure = Figure(figsize=(3.4 * columns, 2.2 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).flat
-    for number, (axis, result) in enumerate(zip(axes, shown, strict=False)):
-        counts = result.card.id_coverage
-        share = [count / max(1, sum(counts)) for count in counts]
-        axis.bar(range(len(counts)), share, width=1.0, color=_COLOURS[number % len(_COLOURS)])
-        axis.set_title(label(f"{result.variant}: IDs {result.card.trained_ids}"), fontsize=8)
-        axis.set_xticks([])
-        axis.tick_params(labelsize=7)
-    for axis in list(axes):
-        axis.set_axis_off()
+@matplotlib.rc_context(PAPER)
+def coverage_figure(results: Sequence[Result], size: Size = "page") -> Figure | None:
+    """Draw how often training showed each part of its ID range, per variant; None if no result has a card."""
+    first = {result.variant: result for result in reversed(results) if result.card is not None}
+    names = [name for name in variant_order(results) if name in first]
+    if not names:
+        return None
+    style = styles(variant_order(results))
+    figure, axes = make_panels(len(names), size, ratio=0.6, share_y=False)
+    for axis, name in zip(axes, names, strict=True):
+        card = first[name].card
+        assert card is not None
+        counts, total = card.id_coverage, max(1, sum(card.id_coverage))
+        edges = [number / len(counts) for number in range(len(counts))]
+        axis.bar(edges, [count / total for count in counts], 1 / len(counts), align="edge", color=style[name]["color"])
+        set_title(axis, f"{name}: IDs {card.trained_ids}")
+        axis.set(xlim=(0, 1), xticks=[0, 0.5, 1], xticklabels=["0", "0.5", "1"])
+        axis.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(3))
+        axis.set_ylim(0, max(axis.get_ylim()[1], 1e-3))
+    name_axes(axes, "place in the range of IDs", "share in training")
     return figure
-
-
-def save_png(figure: Figure, path: Path) -> None:
-    figure.savefig(path, dpi=150)
-
-
-def as_svg(figure: Figure) -> str:
-    """The drawing alone, without XML's preamble, to stand in a page."""
-    out = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "longreach"}):
-        figure.savefig(out, format="svg", metadata={"Date": None})
-    text = out.getvalue()
-    return text[text.index("<svg") :]
-
-
-def _draw(axis: "matplotlib.axes.Axes", group: Group, name: str, style: Style) -> None:
-    middle, colour = group.middle(), style["color"]
-    axis.plot(list(middle), list(middle.values()), lw=2.2, ms=4, label=label(name), **style)
-    if len(group.curves) == 1:
-        bounds = [score.interval() for score in group.curves[0].scores]
-        axis.fill_between(
-            list(middle), [low for low, _ in bounds], [high for _, high in bounds], color=colour, alpha=0.15, lw=0
-        )
-    else:
-        for curve in group.curves:
-            axis.plot(list(curve.rates), list(curve.rates.values()), color=colour, lw=0.7, alpha=0.5)

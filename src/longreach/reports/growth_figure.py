@@ -3,7 +3,9 @@
 import matplotlib
 from matplotlib.figure import Figure
 
+from longreach.reports.axes import length_axis
 from longreach.reports.growth import BACKGROUNDS, GrowthComparison
+from longreach.reports.style import shades
 
 
 def growth_figure(comparisons: list[GrowthComparison]) -> Figure:
@@ -14,17 +16,16 @@ def growth_figure(comparisons: list[GrowthComparison]) -> Figure:
     figure = Figure(figsize=(3.4 * len(attentions) + 0.8, 2.9 * len(rates) + 0.4), layout="constrained")
     axes = figure.subplots(len(rates), len(attentions), sharex=True, sharey=True, squeeze=False)
     ks = sorted({comparison.k for comparison in comparisons})
-    colours = {k: matplotlib.colormaps["viridis"](number / max(1, len(ks) - 1) * 0.92) for number, k in enumerate(ks)}
+    colours = {int(k): style["color"] for k, style in shades([str(k) for k in ks]).items()}
     for row, rho in zip(axes, rates, strict=True):
         for axis, attention in zip(row, attentions, strict=True):
             for comparison in comparisons:
                 if (comparison.rho, comparison.attention) == (rho, attention):
                     _draw(axis, comparison, colours[comparison.k])
-            axis.set(xscale="log", ylim=(-0.03, 1.03), title=f"{attention}, look-alikes {rho:.3g}")
+            axis.set(ylim=(-0.03, 1.03), title=f"{attention}, look-alikes {rho:.3g}")
             axis.grid(alpha=0.25)
     lengths = sorted({length for comparison in comparisons for length in comparison.measured})
-    axes[0, 0].set_xticks(lengths, [str(length) for length in lengths])
-    axes[0, 0].set_xticks([], minor=True)
+    length_axis(axes[0, 0], lengths, "log")
     for axis in axes[-1]:
         axis.set_xlabel("length")
     for axis in axes[:, 0]:
@@ -34,7 +35,7 @@ def growth_figure(comparisons: list[GrowthComparison]) -> Figure:
     return figure
 
 
-def _draw(axis: "matplotlib.axes.Axes", comparison: GrowthComparison, colour: tuple[float, ...]) -> None:
+def _draw(axis: "matplotlib.axes.Axes", comparison: GrowthComparison, colour: str) -> None:
     lengths = list(comparison.measured)
     measured, predicted = comparison.measured.values(), comparison.predicted.values()
     wrong = [m.wrong for m in measured]

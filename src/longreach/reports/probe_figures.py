@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -12,7 +11,8 @@ from longreach.probe.bootstrap import BootstrapEstimate
 from longreach.probe.kinds import KINDS
 from longreach.probe.result import Probed
 from longreach.probe.summary import QUANTITIES, SummaryRow, group_probes
-from longreach.reports.figures import Style, styles
+from longreach.reports.axes import length_axis, thin_ticks
+from longreach.reports.style import Style, styles
 from longreach.system.labels import label
 
 QUANTITY_NAMES = {
@@ -112,8 +112,7 @@ def faithfulness_figure(probes: Sequence[Probed], rows: Sequence[SummaryRow]) ->
         for name, style in styles(list(series)).items():
             _line(axis, series[name], name, style)
         axis.set(xlabel="masks", ylabel="faithfulness (LDS, median over targets)")
-        axis.set_xscale("log", base=2)
-        axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
+        length_axis(axis, list(numbers.values()), "log")
     else:
         for name, style in styles(list(groups)).items():
             values = np.sort(np.concatenate([probe.faithfulness.numpy() for probe in groups[name]]))
@@ -186,8 +185,7 @@ def _steps(axis: Any, points: Sequence[Point], name: str, style: Style) -> None:
 def _doublings(axis: Any, most: int) -> None:
     """An axis from 0 over 1, 2, 4 and so on."""
     axis.set_xscale("symlog", linthresh=1, base=2)
-    ticks = [0, *(2**power for power in range(max(1, most).bit_length()))]
-    axis.set_xticks(ticks, map(str, ticks))
+    thin_ticks(axis, [0, *(2**power for power in range(max(1, most).bit_length()))])
     axis.set_xlim(-0.15, max(1, most) * 1.1)
 
 

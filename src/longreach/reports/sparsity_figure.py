@@ -2,19 +2,27 @@
 
 from typing import Any
 
-import matplotlib
 from matplotlib.figure import Figure
 
-from longreach.reports.figures import styles
+from longreach.reports.axes import length_axis, thin_ticks
+from longreach.reports.style import styles
 from longreach.system.labels import label
 
 _NAMES = {"k_sufficient": "tokens enough", "k_weights": "weights beyond tau", "k_participation": "participation"}
+_BELOW: dict[str, Any] = {
+    "frameon": False,
+    "fontsize": 7,
+    "loc": "upper center",
+    "bbox_to_anchor": (0.5, -0.16),
+    "ncols": 3,
+}
+"""A legend that covers no curve."""
 
 
 def sparsity_figure(summary: dict[str, Any]) -> Figure:
     """Left, how loss changes with context for predictions of different k; in the middle, what keeping k tokens costs;
     right, whether k still matters when other causes are held equal.  Bands and bars: 95% over documents."""
-    figure = Figure(figsize=(13, 4), layout="constrained")
+    figure = Figure(figsize=(13, 4.6), layout="constrained")
     by_k, few, slope = figure.subplots(1, 3)
     changes = summary["changes"]["k_sufficient"]
     bins = list(dict.fromkeys(row["k"] for row in changes))
@@ -26,16 +34,15 @@ def sparsity_figure(summary: dict[str, Any]) -> Figure:
         by_k.fill_between(contexts, *ends, color=style["color"], alpha=0.12, lw=0)
     by_k.axvline(summary["within"], color="#555555", lw=1, ls=":")
     by_k.axhline(0, color="#555555", lw=0.8)
-    by_k.set_xscale("log", base=2)
-    by_k.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
+    length_axis(by_k, [row["context"] for row in changes], "log")
     by_k.set(xlabel="tokens of context", ylabel=f"loss beyond that at {summary['within']} (nats)", title="by k")
-    by_k.legend(frameon=False, fontsize=8, title="tokens enough (predictions)", title_fontsize=8)
+    by_k.legend(**_BELOW, title="tokens enough (predictions)", title_fontsize=8)
     sizes = [row["k"] for row in summary["sufficiency"]]
     few.plot(sizes, [row["nats"] for row in summary["sufficiency"]], "o-", color="#0072B2", ms=3)
     ends = [row["low"] for row in summary["sufficiency"]], [row["high"] for row in summary["sufficiency"]]
     few.fill_between(sizes, *ends, color="#0072B2", alpha=0.15, lw=0)
     few.set_xscale("symlog", base=2, linthresh=1)
-    few.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
+    thin_ticks(few, sizes)
     few.axhline(0, color="#555555", lw=0.8)
     few.set(xlabel="tokens kept", ylabel="loss beyond that of the full context (nats)", title="keeping the k best")
     for number, (definition, style) in enumerate(styles(list(_NAMES)).items()):
@@ -58,9 +65,8 @@ def sparsity_figure(summary: dict[str, Any]) -> Figure:
             )
     slope.axvline(summary["within"], color="#555555", lw=1, ls=":")
     slope.axhline(0, color="#555555", lw=0.8)
-    slope.set_xscale("log", base=2)
-    slope.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
+    length_axis(slope, [row["context"] for row in summary["slopes"]], "log")
     slope.set(xlabel="tokens of context", ylabel="nats for each doubling of 1 + k", title="does k explain it?")
-    slope.legend(frameon=False, fontsize=7)
+    slope.legend(**_BELOW)
     figure.suptitle(label(summary["model"]), fontsize=11)
     return figure

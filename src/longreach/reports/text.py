@@ -6,17 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import get_args
+from typing import Any, get_args
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from rich.table import Table
 from rich.text import Text
 
 from longreach.evaluation import By, Loss
+from longreach.reports.axes import Scale, Size, legend_below, length_axis, limit_lengths, make_panels, wrap
 from longreach.reports.curves import headline_groups
-from longreach.reports.figures import styles
-from longreach.reports.load import Result
+from longreach.reports.load import Result, variant_order
+from longreach.reports.style import PAPER, Style, styles
 from longreach.reports.tables import reach_ratio, score_table, spread_out
 from longreach.system.labels import label
 
@@ -116,33 +118,48 @@ def losses_to_csv(results: Sequence[Result], labels: Sequence[Mapping[str, str]]
     return out.getvalue()
 
 
-def losses_figure(results: Sequence[Result], title: str) -> Figure | None:
-    """Loss against context and against position; every seed a thin line, one seed with its interval over documents."""
-    if not any(result.losses for result in results):
+@matplotlib.rc_context(PAPER)
+def losses_figure(
+    results: Sequence[Result], title: str, size: Size = "page", scale: Scale | None = None
+) -> Figure | None:
+    """Draw loss against context and position; every seed a thin line, one seed with its interval over documents.
+
+    Return None if no result has losses.
+    """
+    style = styles(variant_order(results))
+    panels = {by: curves for by in get_args(By) if (curves := loss_curves(results, by))}
+    if not panels:
         return None
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for axis, by in zip(panels, get_args(By), strict=True):
-        curves = loss_curves(results, by)
-        style = styles([one.variant for one in curves])
+    figure, axes = make_panels(len(panels), size, narrowest=2.1, share_y=False)
+    names = {"context": ("by context", "tokens of context"), "position": ("by position", "position in the window")}
+    for axis, (by, curves) in zip(axes, panels.items(), strict=True):
         for one in curves:
-            middle, look = one.middle(), style[one.variant]
-            axis.plot(list(middle), list(middle.values()), lw=2, ms=3.5, label=label(one.variant), **look)
-            for curve in one.curves:
-                sizes = [loss.size for loss in curve]
-                if len(one.curves) > 1:
-                    axis.plot(sizes, [loss.nats for loss in curve], color=look["color"], lw=0.7, alpha=0.5)
-                else:
-                    ends = [(loss.low, loss.high) for loss in curve]
-                    low, high = ([math.nan if end is None else end for end in side] for side in zip(*ends, strict=True))
-                    axis.fill_between(sizes, low, high, color=look["color"], alpha=0.15, lw=0)
-        for trained_to in sorted({one.trained_to for one in curves if one.trained_to is not None}):
-            axis.axvline(trained_to, color="#555555", lw=1, ls=":")
-        axis.set_xscale("log", base=2)
-        axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))
-        axis.grid(alpha=0.25)
-    panels[0].set(xlabel="tokens of context", ylabel="loss of the same tokens (nats)", title="by context")
-    panels[1].set(xlabel="position in the window", ylabel="loss (nats)", title="by position")
-    panels[0].legend(frameon=False)
-    figure.suptitle(f"{label(title)}\n(dotted: lengths that were trained)" if title else "", fontsize=11)
+            _draw_losses(axis, one, style[one.variant])
+        sizes = sorted({size for one in curves for size in one.middle()})
+        limit_lengths(axis, sizes, scale)
+        length_axis(axis, sizes, scale)
+        trained = {one.trained_to for one in curves if one.trained_to is not None}
+        for longest in trained:
+            axis.axvline(longest, color="#555555", lw=0.8, ls=(0, (1, 2)))
+        axis.set(title=names[by][0], xlabel=names[by][1], ylabel="loss (nats per token)")
+    shown = dict.fromkeys(one.variant for curves in panels.values() for one in curves)
+    handles = [Line2D([], [], lw=1.4, ms=3.5, label=label(name), **style[name]) for name in shown]
+    if any(one.trained_to is not None for curves in panels.values() for one in curves):
+        handles.append(Line2D([], [], color="#555555", lw=0.8, ls=(0, (1, 2)), label="longest in training"))
+    if title:
+        figure.suptitle(wrap(title, 100), fontsize=9)
+    legend_below(figure, handles)
     return figure
+
+
+def _draw_losses(axis: Any, one: LossCurves, style: Style) -> None:
+    middle = one.middle()
+    axis.plot(list(middle), list(middle.values()), lw=1.5, ms=3, markeredgewidth=0, **style)
+    for curve in one.curves:
+        sizes = [loss.size for loss in curve]
+        if len(one.curves) > 1:
+            axis.plot(sizes, [loss.nats for loss in curve], color=style["color"], lw=0.5, alpha=0.45)
+        else:
+            ends = [(loss.low, loss.high) for loss in curve]
+            low, high = ([math.nan if end is None else end for end in side] for side in zip(*ends, strict=True))
+            axis.fill_between(sizes, low, high, color=style["color"], alpha=0.13, lw=0)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from longreach.evaluation import to_csv
 from longreach.reports.curves import Group, drawn, headline_groups
-from longreach.reports.figures import errors_figure, length_figure, save_png
+from longreach.reports.errors_figure import errors_figure
+from longreach.reports.figures import reach_figure, save_figure
 from longreach.reports.load import Result
 from longreach.reports.page import render_page
 from longreach.reports.text import losses_figure, losses_to_csv
@@ -33,13 +34,13 @@ def write_report(results: Sequence[Result], folder: Path, problems: Sequence[str
     png = folder / ("losses.png" if only_text else "accuracy.png")
     report = Report(title, groups, png, folder / "report.html", folder / "scores.csv")
     if not only_text:
-        save_png(length_figure(headline_groups(few) if note else groups, heading), report.png)
+        save_figure(reach_figure(few, title=heading), report.png)
     if losses is not None:
-        save_png(losses, folder / "losses.png")
+        save_figure(losses, folder / "losses.png")
         write_atomically(folder / "losses.csv", losses_to_csv(results).encode())
     errors = errors_figure(few)
     if errors is not None:
-        save_png(errors, folder / "errors.png")
+        save_figure(errors, folder / "errors.png")
     write_atomically(report.html, render_page(results, title, problems).encode())
     scores = [score for result in results for score in result.scores]
     labels = [{"variant": result.variant} for result in results for _ in result.scores]

@@ -1,0 +1,101 @@
+"""One look for every figure: colours, sizes of a paper's columns, and files that are the same on every call."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from longreach.system.files import write_atomically
+
+WIDTHS = {"column": 3.25, "page": 6.75}
+"""Inches."""
+
+PAPER: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib: figures are the same on every machine
+    "font.size": 7.5,
+    "axes.titlesize": 8,
+    "axes.labelsize": 7.5,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "figure.constrained_layout.h_pad": 0.03,
+    "figure.constrained_layout.w_pad": 0.03,
+}
+"""Settings of matplotlib: sizes are read at the printed width."""
+
+TRAINED = "#ECECEC"
+"""The range of training lengths."""
+
+# Okabe and Ito's colours, which people with colour-blindness can tell apart
+_COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+_DASHES = ("-", "--", ":", "-.")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+Style = dict[str, Any]
+
+
+def styles(names: Sequence[str]) -> dict[str, Style]:
+    """Return a colour, dashes and a marker for each name.  `pose-softmax` has the colour of `pose`, and dashes.
+
+    Give it the names of all variants, as `variant_order` returns them: a name's style follows from its place.
+    """
+    plain = {name: name.split(" (")[0] for name in names}
+    families: dict[str, list[str]] = {}
+    for name in names:
+        parents = [other for other in plain.values() if plain[name].startswith(f"{other}-")]
+        families.setdefault(min(parents, key=len, default=plain[name]), []).append(name)
+    found = {}
+    for number, members in enumerate(families.values()):
+        for member, name in enumerate(sorted(members, key=len)):  # the family's own name comes first
+            # when the dashes are used up, other markers; when the colours are, other markers too
+            marker = number + number // len(_COLOURS) + 4 * (member // len(_DASHES))
+            found[name] = {
+                "color": _COLOURS[number % len(_COLOURS)],
+                "linestyle": _DASHES[member % len(_DASHES)],
+                "marker": _MARKERS[marker % len(_MARKERS)],
+            }
+    return {name: found[name] for name in names}
+
+
+def shades(names: Sequence[str]) -> dict[str, Style]:
+    """Return a style for each value of a setting: colours run from dark to bright, unlike those of variants."""
+    scale = matplotlib.colormaps["viridis"]
+    return {
+        name: {
+            "color": matplotlib.colors.to_hex(scale(0.88 * number / max(1, len(names) - 1))),
+            "linestyle": _DASHES[number // len(_MARKERS) % len(_DASHES)],
+            "marker": _MARKERS[number % len(_MARKERS)],
+        }
+        for number, name in enumerate(names)
+    }
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    figure.savefig(path, dpi=150)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a PDF with embedded fonts, an SVG with letters as outlines, or a PNG of 300 dots per inch.
+
+    The same figure gives the same bytes: no date is written.
+    """
+    form = path.suffix[1:].lower()
+    no_date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[form]
+    content = io.BytesIO()
+    with matplotlib.rc_context({"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "longreach"}):
+        figure.savefig(content, format=form, dpi=300, metadata=no_date)
+    write_atomically(path, content.getvalue())
+
+
+def as_svg(figure: Figure) -> str:
+    """Return the drawing alone, without XML's preamble, to stand in a page."""
+    out = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "longreach"}):
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]
