@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
@@ -40,13 +41,24 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     shown = _pivot(args, selection.cells, rows) if args.pivot else selection.runs
     if args.out is not None:
         whole = shown if args.pivot else selection.cells
-        results.export(whole, args.out)
+        results.export(whole, args.out, _command(args))
         _say(f"{args.out}: {len(whole)} rows")
     if args.json:
         print(json.dumps(shown.to_pylist()))
     elif args.out is None:
         _show(shown, 40 if args.limit is None else args.limit, "" if args.pivot else _states(shown))
     return 0
+
+
+def _command(args: argparse.Namespace) -> str:
+    """Return the command that makes the same table again, with every argument written out."""
+    words = ["longreach", "results", *map(str, args.paths)]
+    for condition in args.where:
+        words += ["--where", condition]
+    for name in ("pivot", "rows", "value", "summary"):
+        if getattr(args, name) is not None:
+            words += [f"--{name}", getattr(args, name)]
+    return shlex.join([*words, "--out", str(args.out)])
 
 
 def _refuse_ignored(args: argparse.Namespace) -> None:

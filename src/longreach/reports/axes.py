@@ -133,13 +133,13 @@ def name_axes(axes: Sequence[Any], x: str, y: str) -> None:
         if number + columns >= len(axes):
             axis.set_xlabel(x)
         if number % columns == 0:
-            axis.set_ylabel(wrap(y, int(15 * _height(axis))))
+            axis.set_ylabel(wrap(y, max(14, int(15 * _height(axis)))))
 
 
 def set_title(axis: Any, text: str) -> None:
     """Write a title over a panel, on as many lines as it needs."""
     grid = axis.get_subplotspec().get_gridspec()
-    axis.set_title(wrap(text, int(13 * axis.figure.get_figwidth() / grid.ncols) - 4))
+    axis.set_title(wrap(text, int(14 * axis.figure.get_figwidth() / grid.ncols) - 3))
 
 
 def _height(axis: Any) -> float:
@@ -150,7 +150,7 @@ def _height(axis: Any) -> float:
 
 def wrap(text: str, width: int) -> str:
     """Return a text of a file on lines of so many letters, as matplotlib draws it."""
-    return label("\n".join(textwrap.wrap(text, width)) if len(text) > width else text)
+    return label(textwrap.fill(text, width, break_long_words=False) if len(text) > width else text)
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], title: str | None = None) -> None:

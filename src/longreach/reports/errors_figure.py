@@ -64,7 +64,7 @@ def errors_figure(results: Sequence[Result], size: Size = "page", scale: Scale |
         panels.append(lambda axis: _draw_kinds(axis, kinds, style))
     if not panels:
         return None
-    figure, axes = make_panels(len(panels), size, narrowest=2.1, ratio=0.78, share_y=False)
+    figure, axes = make_panels(len(panels), size, narrowest=2.1, ratio=0.78 if size == "page" else 0.55, share_y=False)
     for axis, draw in zip(axes, panels, strict=True):
         draw(axis)
     shown = [name for name in counts if name in placed or any(one.variant == name for one in ids)]

@@ -19,8 +19,6 @@ from longreach.reports.load import Result
 from longreach.reports.style import PAPER
 from longreach.system.labels import label
 
-_TALLEST = 8.5
-"""Inches."""
 _LEGIBLE = 15
 """Points that a rate needs in its cell."""
 
@@ -61,10 +59,10 @@ def heatmap_figure(
     names = fields.order(panels, list(cells)) if panels else [""]
     figure, axes = make_panels(len(names), size, narrowest=2.6 if len(columns) < 12 else 3.2)
     mesh: Any = None
-    wrapped = [wrap(_number(row), 24) for row in rows]
-    lines = sum(text.count("\n") + 1 for text in wrapped)
+    wrapped = [wrap(_number(row), 22 if size == "column" else 34) for row in rows]
+    lines = max(text.count("\n") + 1 for text in wrapped)
     grid_rows = axes[0].get_subplotspec().get_gridspec().nrows
-    figure.set_figheight(min(_TALLEST, grid_rows * (0.65 + 0.06 * len(rows) + 0.13 * lines)))
+    figure.set_figheight(grid_rows * (0.65 + len(rows) * (0.06 + 0.13 * lines)))
     for axis, name in zip(axes, names, strict=True):
         middle = {place: median(rates) for place, rates in cells[name].items()}
         mesh = _draw(axis, middle, columns, rows, boundary)
@@ -79,7 +77,7 @@ def heatmap_figure(
     height = 0.8 * (figure.get_figheight() - 0.6)
     bar.set_ticks(QUARTERS if height > 1 else (0, 0.5, 1))
     bar.formatter = FuncFormatter(lambda rate, _: f"{rate:g}")
-    bar.set_label(wrap(metric_name(groups[0].metric), int(15 * height)))
+    bar.set_label(wrap(metric_name(groups[0].metric), max(14, int(15 * height))))
     _finish(figure, axes, columns, rows)
     return figure
 

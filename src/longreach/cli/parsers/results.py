@@ -26,6 +26,6 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "--summary", help="with --pivot: what several runs become: median, worst or mean (default: median)"
     )
     parser.add_argument("--limit", type=int, help="lines shown; 0 shows all (default: 40)")
-    parser.add_argument("--out", type=Path, help="write a .parquet, .csv or .json file")
+    parser.add_argument("--out", type=Path, help="write a .parquet, .csv, .json, .tex or .md file")
     parser.add_argument("--json", action="store_true", help="print JSON: a list with an object for each line")
     parser.set_defaults(verb="longreach.cli.results.run", takes_settings=False)
