@@ -22,7 +22,6 @@ from longreach.errors import BadInput
 from longreach.evaluation import Score, make_card
 from longreach.reports import headline_groups, load_results, score_table, write_report
 from longreach.reports.curves import DRAWN, Curve, Group, group
-from longreach.reports.figures import length_figure, styles
 from longreach.reports.tables import reach_text
 
 CONFIG = RunConfig(
@@ -120,31 +119,6 @@ def test_unfinished_runs_are_named_not_dropped(tmp_path):
     results, unfinished = load_results([tmp_path])
     assert len(results) == 1
     assert unfinished == [f"{folder.path} is not finished"]
-
-
-def test_many_curves_can_be_told_apart():
-    names = ["pose-top", "pose-softmax", "pose", "oracle (one pass)", "oracle-softmax (one pass)", *map(str, range(12))]
-    found = styles(names)
-    assert list(found) == names
-    assert len({tuple(style.values()) for style in found.values()}) == len(names)
-    assert found["pose"]["color"] == found["pose-softmax"]["color"] != found["oracle (one pass)"]["color"]
-    assert found["oracle (one pass)"]["color"] == found["oracle-softmax (one pass)"]["color"]
-    assert found["pose"]["linestyle"] == "-" != found["pose-softmax"]["linestyle"]
-
-
-def test_every_panel_has_its_names_in_the_picture():
-    def panel(variant, settings):
-        found = []
-        for k in range(settings):
-            names = (variant, f"k={k}")
-            curve = Curve(*names, 0, "token_em_free", [Score(0, 10, "token_em_free", 5, 10, {})])
-            found.append(Group(*names, "token_em_free", [curve], 5))
-        return found
-
-    for sizes in ((8, 2), (2, 8)):
-        groups = [group for number, size in enumerate(sizes) for group in panel(f"variant {number}", size)]
-        (legend,) = length_figure(groups, "title").legends
-        assert [text.get_text() for text in legend.get_texts()] == [f"k={k}" for k in range(8)]
 
 
 def test_a_report_of_many_variants_draws_some_and_lists_all(tmp_path):

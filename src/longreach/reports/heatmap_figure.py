@@ -62,7 +62,7 @@ def heatmap_figure(
     wrapped = [wrap(_number(row), 22 if size == "column" else 34) for row in rows]
     lines = max(text.count("\n") + 1 for text in wrapped)
     grid_rows = axes[0].get_subplotspec().get_gridspec().nrows
-    figure.set_figheight(grid_rows * (0.65 + len(rows) * (0.06 + 0.13 * lines)))
+    figure.set_figheight(grid_rows * (0.65 + len(rows) * (0.07 + 0.12 * lines)))
     for axis, name in zip(axes, names, strict=True):
         middle = {place: median(rates) for place, rates in cells[name].items()}
         mesh = _draw(axis, middle, columns, rows, boundary)

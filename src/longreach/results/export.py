@@ -65,7 +65,8 @@ def to_markdown(table: pa.Table, command: str = "") -> str:
     """Return a table with pipes; the command stands above it in a comment."""
     names, rows, numbers = _texts(table)
     # a comment of HTML ends at its first --> or --!>
-    lines = [f"<!-- {re.sub('--(!?>)', r'-- \1', visible(line))} -->\n" for line in command.splitlines()]
+    comments = [re.sub("--(!?>)", r"-- \1", visible(line)) for line in command.splitlines()]
+    lines = [f"<!-- {comment} -->\n" for comment in comments]
     lines += ["| " + " | ".join(map(escape_markdown, names)) + " |"]
     lines += ["|" + "|".join("---:" if number else "---" for number in numbers) + "|"]
     lines += ["| " + " | ".join(map(escape_markdown, row)) + " |" for row in rows]
