@@ -205,3 +205,12 @@ def test_the_data_of_the_page_is_json(report):
     start = text.index('id="data">') + len('id="data">')
     found = json.loads(text[start : text.index("</script>", start)])
     assert [one["name"] for one in found["variants"]] == ["plain", "coupled"]
+
+
+def test_paper_gets_light_colours(visit, report, tmp_path):
+    page = _ready(visit(report, dark=True).page)
+    theme = "document.documentElement.dataset.theme"
+    page.evaluate(f"window.printed = []; addEventListener('beforeprint', () => printed.push({theme}))")
+    page.pdf(path=tmp_path / "page.pdf")
+    assert page.evaluate("printed") == ["light"]
+    assert page.evaluate(theme) == "dark"

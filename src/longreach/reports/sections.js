@@ -367,6 +367,12 @@ function redraw() {
   drawHeat();
 }
 
+let resizing;
+addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(drawAll, 200);
+});
+
 function drawAll() {
   redraw();
   drawErrors();
@@ -393,7 +399,24 @@ function theme() {
   });
 }
 
+// on paper: light, as wide as a page, and figures drawn for that
+function printing() {
+  let before;
+  addEventListener("beforeprint", () => {
+    before = document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = "light";
+    document.body.style.width = "680px";
+    drawAll();
+  });
+  addEventListener("afterprint", () => {
+    document.documentElement.dataset.theme = before;
+    document.body.style.width = "";
+    drawAll();
+  });
+}
+
 theme();
+printing();
 chooseDefaults();
 controls();
 fixedTables();
