@@ -1,9 +1,11 @@
 """Shorthands for tests."""
 
+import json
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -66,3 +68,9 @@ def execute_in(path, config: RunConfig, seed: int = 0, **options) -> RunFolder:
     folder = RunFolder(path)
     execute(config, folder, gather_info("test", "", "", seed, "cpu"), "cpu", **options)
     return folder
+
+
+def page_data(page: Path) -> dict[str, Any]:
+    """Return the data inside an interactive page."""
+    _, _, rest = page.read_text().partition('<script type="application/json" id="data">')
+    return json.loads(rest.partition("</script>")[0])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers import page_data
 from rich.console import Console
 
 from longreach.api import EvalConfig, Lengths, Span, TrainConfig
@@ -80,13 +81,15 @@ def test_a_run_ends_with_a_table_a_picture_and_a_page(finished, capsys):
     assert "counting" in printed
     png, page = finished / "report" / "accuracy.png", finished / "report" / "report.html"
     assert png.read_bytes().startswith(b"\x89PNG")
-    text = page.read_text()
-    assert "<svg" in text
-    assert "median over 2 seeds" in text
-    assert "a rule, from the prompt" in text
-    assert text.count("<tr><td>coupled</td>") == 1 + 2 * 5  # one line of reach, five metrics for each seed
+    data = page_data(page)
+    assert [variant["name"] for variant in data["variants"]] == ["counting", "coupled"]
+    assert [(run["variant"], run["seed"], run["trained"]) for run in data["runs"]] == [
+        (variant, seed, [1, 4]) for variant in (0, 1) for seed in (0, 1)
+    ]
+    assert data["cards"]["coupled"]["ids supplied by"] == "a rule, from the prompt"
+    assert all(curve["step"] for curve in data["training"])
     lines = (finished / "report" / "scores.csv").read_text().splitlines()
-    assert lines[0] == "variant,seed,length,metric,hits,samples,rate,low,high"
+    assert lines[0] == "variant,trained_from,trained_to,seed,length,metric,hits,samples,rate,low,high"
     always = [line for line in lines[1:] if "first_error_tenth" not in line]  # these only where there are errors
     assert len(always) == 2 * 2 * 3 * 5  # variants, seeds, lengths, metrics
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import page_data
 from stories import long_story, write_jsonl
 
 from longreach.api import Coupled, Predicted, Randomized, Sequential, TransformerConfig, build_model, generate
@@ -161,7 +162,9 @@ def test_a_run_on_text_ends_with_losses(ran: Path, capsys: pytest.CaptureFixture
     metrics = [json.loads(line) for line in (seed / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in metrics if "in_distribution_loss" in line] == [6, 12]
     assert (ran / "out" / "report" / "losses.png").exists()
-    assert "Loss by length" in (ran / "out" / "report" / "report.html").read_text()
+    data = page_data(ran / "out" / "report" / "report.html")
+    assert data["metrics"][:2] == ["context", "position"]
+    assert data["losses"]["nats"][0] == pytest.approx(losses[0]["nats"], rel=1e-4)
     assert main(["report", str(ran / "out")]) == 0
     printed = capsys.readouterr().out
     assert "holds to" in printed

@@ -220,14 +220,14 @@ function summary(group) {
 // below the panels, with as much room as its lines are likely to take
 function placeLegend(layout, names, title = "") {
   const letters = names.reduce((sum, name) => sum + String(name).length + 8, String(title).length);
-  const lines = Math.ceil(letters / (window.innerWidth / 8));
+  const lines = Math.ceil(letters / (document.body.clientWidth / 8));
   layout.margin.b += 24 + 20 * lines;
   layout.height += 20 * lines;
   layout.legend = {orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, title: {text: title}};
 }
 
 function gridOf(count) {
-  const columns = Math.min(count, window.innerWidth < 700 ? 1 : 3);
+  const columns = Math.min(count, document.body.clientWidth < 700 ? 1 : 3);
   return {columns, rows: Math.ceil(count / columns)};
 }
 
@@ -291,7 +291,8 @@ function baseLayout(height) {
 // draw, and let arrow keys walk over the points of the traces in `walk`
 function render(id, traces, layout, description, walk) {
   const holder = byId(id);
-  const config = {displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], toImageButtonOptions: {format: "svg", filename: id}};
+  const config = {displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], toImageButtonOptions: {format: "svg", filename: id}};
+  layout.width = holder.clientWidth;
   Plotly.react(holder, traces, layout, config);
   holder.tabIndex = 0;
   holder.setAttribute("role", "figure");

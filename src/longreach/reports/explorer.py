@@ -100,16 +100,16 @@ def _cells(results: Sequence[Result], settings: list[str]) -> tuple[dict[str, li
             for column, value in zip(cells.values(), row, strict=True):
                 column.append(value)
         for loss in result.losses:
-            figures = (_short(loss.nats), _short(loss.low), _short(loss.high))
-            for column, value in zip(losses.values(), (run, loss.by, loss.size, *figures, loss.documents), strict=True):
-                column.append(value)
+            figures = [_short(figure) for figure in (loss.nats, loss.low, loss.high)]
+            for column, entry in zip(losses.values(), [run, loss.by, loss.size, *figures, loss.documents], strict=True):
+                column.append(entry)
     return cells, losses
 
 
 def _metrics(results: Iterable[Result]) -> list[str]:
     """Return the metrics that exist: first those that headlines use, then the others as they come."""
-    found = dict.fromkeys(score.metric for result in results for score in result.scores)
-    losses = dict.fromkeys(loss.by for result in results for loss in result.losses)
+    found: dict[str, None] = dict.fromkeys(score.metric for result in results for score in result.scores)
+    losses: dict[str, None] = dict.fromkeys(loss.by for result in results for loss in result.losses)
     # the accuracy of single tokens says little of text, whose losses come first
     first = [*losses, *HEADLINE] if losses else [*HEADLINE]
     return sorted({**found, **losses}, key=lambda name: first.index(name) if name in first else len(first))

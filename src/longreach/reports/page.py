@@ -17,7 +17,7 @@ def render_page(results: Sequence[Result], title: str, problems: Sequence[str] =
     variants, runs = len(data["variants"]), len(results)
     summary = f"{variants} variant{'s' * (variants != 1)}, {runs} run{'s' * (runs != 1)}"
     # autoescape: names and settings come from files that anyone may have written
-    return template("page.html.j2").render(
+    page: str = template("page.html.j2").render(
         title=title,
         summary=summary,
         problems=data["problems"],
@@ -28,6 +28,7 @@ def render_page(results: Sequence[Result], title: str, problems: Sequence[str] =
         explorer_js=asset("explorer.js"),
         sections_js=asset("sections.js"),
     )
+    return page
 
 
 def template(name: str) -> Any:

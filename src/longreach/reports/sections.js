@@ -150,11 +150,11 @@ function drawTraining() {
 }
 
 function drawCoverage() {
-  const names = Object.keys(data.coverage).slice(0, 60);
+  const entries = merged(Object.entries(data.coverage)).slice(0, 60), names = entries.map(([name]) => name);
   if (!show("coverage-section", names.length > 0)) return;
-  const z = names.map((name) => {
-    const total = data.coverage[name].reduce((sum, count) => sum + count, 0) || 1;
-    return data.coverage[name].map((count) => (count ? count / total : null));
+  const z = entries.map(([, counts]) => {
+    const total = counts.reduce((sum, count) => sum + count, 0) || 1;
+    return counts.map((count) => (count ? count / total : null));
   });
   const parts = Math.max(...z.map((row) => row.length));
   const trace = {
@@ -279,8 +279,16 @@ function fixedTables() {
   byId("scores-save").addEventListener("click", saveScores);
 }
 
+// entries of equal content under one name: `a, b, c and 5 more`
+function merged(entries) {
+  return [...groupBy(entries, ([, content]) => JSON.stringify(content)).values()].map((equal) => {
+    const names = equal.map(([name]) => name);
+    return [names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : ""), equal[0][1]];
+  });
+}
+
 function drawCards() {
-  const entries = Object.entries(data.cards).filter(([, card]) => Object.keys(card).length);
+  const entries = merged(Object.entries(data.cards).filter(([, card]) => Object.keys(card).length));
   if (!show("cards-section", entries.length > 0)) return;
   byId("cards").replaceChildren(...entries.map(([name, card], number) => {
     const details = element("details"), table = element("table");
@@ -359,6 +367,12 @@ function redraw() {
   drawHeat();
 }
 
+let resizing;
+addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(drawAll, 200);
+});
+
 function drawAll() {
   redraw();
   drawErrors();
@@ -385,7 +399,24 @@ function theme() {
   });
 }
 
+// on paper: light, as wide as a page, and figures drawn for that
+function printing() {
+  let before;
+  addEventListener("beforeprint", () => {
+    before = document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = "light";
+    document.body.style.width = "680px";
+    drawAll();
+  });
+  addEventListener("afterprint", () => {
+    document.documentElement.dataset.theme = before;
+    document.body.style.width = "";
+    drawAll();
+  });
+}
+
 theme();
+printing();
 chooseDefaults();
 controls();
 fixedTables();

@@ -43,6 +43,12 @@ def write_report(results: Sequence[Result], folder: Path, problems: Sequence[str
         save_figure(errors, folder / "errors.png")
     write_atomically(report.html, render_page(results, title, problems).encode())
     scores = [score for result in results for score in result.scores]
-    labels = [{"variant": result.variant} for result in results for _ in result.scores]
+    labels = [_label(result) for result in results for _ in result.scores]
     write_atomically(report.csv, to_csv(scores, labels).encode())
     return report
+
+
+def _label(result: Result) -> dict[str, str]:
+    """Return the columns in front of a score; a file of scores keeps the training range by them."""
+    shortest, longest = result.trained_lengths or ("", "")
+    return {"variant": result.variant, "trained_from": str(shortest), "trained_to": str(longest)}

@@ -1,5 +1,6 @@
 """Run what is left of a sweep: start, watch, try again, and say in the end what failed."""
 
+import shlex
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -60,6 +61,8 @@ def drive(
             if mirror is not None:
                 mirror.take_attempts(job.names)
     retries = plan.file.retries
+    where = str(out) if mirror is None else mirror.storage.url
+    command = shlex.join(["longreach", "sweep", "run", str(plan.source.path), "--out", where])
     queue = deque(number for number, job in enumerate(jobs) if not given_up(job, out, retries))
     running: set[int] = set()
     stopping = False
@@ -69,7 +72,7 @@ def drive(
             backend.stop()
         while queue and not stopping and backend.has_room():
             number = queue.popleft()
-            order = make_order(jobs[number], out, plan.file.resources.cpus)
+            order = make_order(jobs[number], out, plan.file.resources.cpus, command)
             backend.start(number, order if mirror is None else mirror.redirect(order, jobs[number].names))
             running.add(number)
         for number, outcome in backend.ended(_SECONDS).items():

@@ -26,6 +26,8 @@ class Order:
     """In shared storage: the folders are then scratch, and each machine has its own."""
     origins: list[dict[str, Any]] = field(default_factory=list)
     """`places` and `signature` of each run's record, signed by the user who started the sweep."""
+    command: str = ""
+    """Command that started the sweep."""
 
     @property
     def stored(self) -> list[tuple[str, str]]:
@@ -44,7 +46,7 @@ class Order:
         return json.dumps(asdict(self))
 
 
-def make_order(job: Job, out: Path, threads: int) -> Order:
+def make_order(job: Job, out: Path, threads: int, command: str = "") -> Order:
     block = job.runs[0].variation.block
     return Order(
         recipe=block.name,
@@ -55,6 +57,7 @@ def make_order(job: Job, out: Path, threads: int) -> Order:
         folders=[str(folder.path) for folder in job.folders(out.resolve())],
         threads=threads,
         origins=[_origin(run.variation.config, run.folder(out)) for run in job.runs],
+        command=command,
     )
 
 
