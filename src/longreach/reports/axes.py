@@ -58,7 +58,7 @@ class LengthLocator(Locator):
         return [length for length in self.lengths if vmin <= length <= vmax]
 
 
-def short_number(number: float) -> str:
+def short_number(number: int | float) -> str:
     """Return 4000 as it is, and 1000000 as 1,000,000."""
     text = f"{number:.12g}"
     return f"{int(number):,}" if abs(number) >= 10_000 and float(number).is_integer() else text

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from longreach.errors import BadInput, nearest
+from longreach.errors import BadInput
 from longreach.evaluation import Score
 from longreach.reports.curves import Group, group, headline_groups
 from longreach.reports.explorer import swept
@@ -23,7 +23,7 @@ def select(results: Sequence[Result], metric: str | None) -> list[Group]:
     found = group(results, metric)
     if not found:
         known = list(dict.fromkeys(score.metric for result in results for score in result.scores))
-        raise BadInput(f"there is no metric {metric!r}{nearest(metric, known)}; there are {', '.join(known) or 'none'}")
+        raise BadInput(f"there is no metric {metric!r}; there are {', '.join(known) or 'none'}")
     return found
 
 
@@ -45,7 +45,7 @@ class Fields:
         """Raise BadInput if there is no field of this name."""
         known = ["length", "variant", *self.of_task, *self.of_runs]
         if name not in known:
-            raise BadInput(f"there is no field {name!r}{nearest(name, known)}; there are {', '.join(known)}")
+            raise BadInput(f"there is no field {name!r}; there are {', '.join(known)}")
 
     def value(self, one: Group, score: Score, field: str) -> str:
         """Return the value of a field for a score of a curve; `-` if it has none."""
