@@ -39,7 +39,7 @@ def _write_files(page: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if _commands(page)], ids=lambda page: page.name)
 def test_every_command_runs(page, tmp_path, monkeypatch, capsys):
-    for folder in ("examples", "recipes", "sweeps"):
+    for folder in ("examples", "recipes", "results", "sweeps"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     _write_files(page, tmp_path)

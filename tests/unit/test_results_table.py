@@ -1,6 +1,7 @@
 """The table of many runs says what their folders say, also after they changed."""
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import TINY, execute_in
+from hypothesis import given
+from hypothesis import strategies as st
 from synthetic_runs import LENGTHS, METRICS, make_runs, write_scores
 
 from longreach.api import (
@@ -27,6 +30,7 @@ from longreach.cli.main import main
 from longreach.errors import BadInput
 from longreach.reports import load_results
 from longreach.results import Selection, cells, export, load_runs, parse_condition, pivot, varied
+from longreach.results.export import escape_latex, escape_markdown, to_latex, to_markdown
 from longreach.results.index import NAME
 from longreach.runs import find_runs
 
@@ -261,6 +265,79 @@ def test_every_form_holds_the_whole_table(tmp_path, form):
         assert path.read_text().count("\n") == 1 + len(table)
 
 
+@given(st.text(max_size=30))
+def test_no_text_of_a_cell_is_a_command_of_latex(text):
+    escaped = escape_latex(text)
+    assert not re.search("[\n\r]|--", escaped)
+    bare = re.sub(r"\\(text(asciitilde|asciicircum|backslash|less|greater|bar|asciigrave)\{\}|[&%_#${}])", "", escaped)
+    assert not re.search(r"[&%_#$~^\\<>|`]", bare)
+    assert not bare.startswith(("[", "*"))  # which a line break before them would read
+    assert re.sub(r"\{([\[*]?)\}", r"\1", bare).count("{") == 0
+    assert escape_latex("a_b") == r"a\_b"
+    assert escape_latex("50% & \\x{~}") == r"50\% \& \textbackslash{}x\{\textasciitilde{}\}"
+
+
+@given(st.text(max_size=30))
+def test_no_text_of_a_cell_is_markup_of_markdown(text):
+    escaped = escape_markdown(text)
+    assert not re.search("[<>\n\r]", escaped)
+    assert not re.search(r"(?<!\\)[|`*_\[$~]", escaped.replace("\\\\", ""))
+    assert escape_markdown("a|b <c> `d`") == r"a\|b &lt;c&gt; \`d\`"
+
+
+TYPESET = pa.table(
+    {
+        "variant": ["a_1", "50% & more", None],
+        "runs": [3, 12, 1],
+        "empty": pa.nulls(3, pa.string()),
+        "10": [1.0, 0.12345, None],
+        "lr": [3e-4, 1e-5, 1.0],
+    }
+)
+
+
+def test_a_latex_table_has_rules_alignment_and_three_digits():
+    assert to_latex(TYPESET, "longreach results --where 'a\nb'").splitlines() == [
+        r"% needs \usepackage{booktabs}",
+        "% longreach results --where 'a",
+        "% b'",
+        r"\begin{tabular}{lrrr}",
+        r"\toprule",
+        r"variant & runs & 10 & lr \\",
+        r"\midrule",
+        r"a\_1 & 3 & 1.000 & 0.0003 \\",
+        r"50\% \& more & 12 & 0.123 & 1e-05 \\",
+        r" & 1 &  & 1 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def test_a_markdown_table_has_alignment_and_three_digits():
+    assert to_markdown(TYPESET, "longreach results --where 'a-->b'").splitlines() == [
+        "<!-- longreach results --where 'a-- >b' -->",
+        "",
+        "| variant | runs | 10 | lr |",
+        "|---|---:|---:|---:|",
+        r"| a\_1 | 3 | 1.000 | 0.0003 |",
+        r"| 50% &amp; more | 12 | 0.123 | 1e-05 |",
+        r"|  | 1 |  | 1 |",
+    ]
+
+
+@pytest.mark.parametrize("form", ["tex", "md"])
+def test_pivots_and_lists_are_typeset(tmp_path, capsys, form):
+    make_runs(tmp_path / "runs", 2, seeds=1)
+    path = tmp_path / f"out.{form}"
+    for arguments in ([], ["--pivot", "length"], ["--pivot", "length", "--rows", "variant,seed", "--where", "seed<2"]):
+        assert main(["results", str(tmp_path / "runs"), *arguments, "--out", str(path)]) == 0
+        assert "token" in path.read_text() or "80" in path.read_text()
+        assert f"longreach results {tmp_path / 'runs'}" in path.read_text()
+        assert " ".join(arguments[:2]) in path.read_text()
+    with pytest.raises(BadInput, match="5,001 rows are too many to typeset, at most 5,000"):
+        export(pa.table({"x": range(5001)}), path)
+
+
 def test_the_command_lists_filters_pivots_and_writes(tmp_path, capsys):
     make_runs(tmp_path / "runs", 40)
     root = str(tmp_path / "runs")
@@ -296,7 +373,7 @@ def test_the_command_lists_filters_pivots_and_writes(tmp_path, capsys):
         (["--pivot", "lenght"], "there is no column 'lenght'; did you mean length"),
         (["--pivot", "length", "--value", "token_em_fre"], "no run has a score 'token_em_fre'; did you mean token_em"),
         (["--pivot", "length", "--summary", "mediam"], "unknown summary 'mediam'; did you mean median"),
-        (["--out", "x.xlsx"], "the name must end in .parquet, .csv, .json"),
+        (["--out", "x.xlsx"], "the name must end in .parquet, .csv, .json, .tex, .md"),
         (["--limit", "3", "--json"], "--limit concerns the table that is shown"),
     ],
 )
