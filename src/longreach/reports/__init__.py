@@ -2,6 +2,7 @@
 
 from longreach.reports.curves import THRESHOLDS, Result, headline_groups, load_results
 from longreach.reports.figures import save_png
+from longreach.reports.measures import MeasuredRun, measure_tables, measures_data, measures_figure
 from longreach.reports.probe_write import ProbeReport, find_probes, write_probe_report
 from longreach.reports.sparsity_figure import sparsity_figure
 from longreach.reports.tables import score_table
@@ -10,6 +11,7 @@ from longreach.reports.write import Report, write_report
 
 __all__ = [
     "THRESHOLDS",
+    "MeasuredRun",
     "ProbeReport",
     "Report",
     "Result",
@@ -17,6 +19,9 @@ __all__ = [
     "headline_groups",
     "load_results",
     "losses_to_csv",
+    "measure_tables",
+    "measures_data",
+    "measures_figure",
     "save_png",
     "score_table",
     "sparsity_figure",
