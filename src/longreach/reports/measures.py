@@ -23,7 +23,7 @@ TITLES = {
 }
 _FEW = 3
 """Variants up to which the heads that were not chosen are drawn too."""
-_LEVEL_DASHES = ("-", "--", ":", "-.")
+_LEVEL_MARKERS = ("o", "s", "^", "D")
 
 
 @dataclass(frozen=True)
@@ -138,24 +138,20 @@ def _best(run: MeasuredRun, entry: Measure) -> bool:
     return run.measures.is_best(entry)
 
 
-def _best_name(entry: Measure) -> str:
-    return "best head" if entry.dependency is None else f"best head, dependency {entry.dependency}"
-
-
 def _table_lines(runs: Sequence[MeasuredRun], measure: str) -> list[_Line]:
     if measure == "mass":
-        even = _lines(runs, measure, lambda entry: entry.even or 0.0, lambda entry: "even attention", _is_best_of_all)
-        return [*_lines(runs, measure, lambda entry: entry.mean, _best_name, _best), *even]
-    parts: list[tuple[str, Callable[[Measure], float]]] = [
-        ("mean", lambda entry: entry.mean),
-        ("1% of steps", lambda entry: entry.low_quantile or 0.0),
-        ("share not ahead", lambda entry: (entry.not_ahead or 0) / entry.steps),
-    ]
-    return [
-        line
-        for part, value in parts
-        for line in _lines(runs, measure, value, lambda entry, part=part: f"{measure_name(entry)}: {part}")  # type: ignore[misc]
-    ]
+        best = _lines(runs, measure, lambda entry: entry.mean, lambda entry: "best head", _is_best_of_all)
+        return [*best, *_lines(runs, measure, _even, lambda entry: "even attention", _is_best_of_all)]
+    means = _lines(runs, measure, lambda entry: entry.mean, measure_name)
+    return [*means, *_lines(runs, measure, _not_ahead, lambda entry: f"{measure_name(entry)}: not ahead")]
+
+
+def _even(entry: Measure) -> float:
+    return entry.even or 0.0
+
+
+def _not_ahead(entry: Measure) -> float:
+    return (entry.not_ahead or 0) / entry.steps
 
 
 def _is_best_of_all(run: MeasuredRun, entry: Measure) -> bool:
@@ -209,7 +205,7 @@ def measures_figure(results: Sequence[Result], title: str = "") -> Figure | None
     panels = [measure for measure in MEASURES if any(run.entries(measure, _any) for run in runs)]
     if not panels:
         return None
-    figure = Figure(figsize=(max(7.0, 5.2 * len(panels)), 4.4), layout="constrained")
+    figure = Figure(figsize=(max(7.0, 5.2 * len(panels)), 4.8), layout="constrained")
     style = styles(list(dict.fromkeys(result.variant for result in results)))
     for axis, measure in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         (_draw_mass if measure == "mass" else _draw_margin)(axis, runs, measure, style)
@@ -232,9 +228,9 @@ def _draw_mass(
         ):
             middle = line.middle()
             axis.plot(list(middle), list(middle.values()), color=style[line.variant]["color"], lw=0.6, alpha=0.45)
-    for line in _lines(runs, measure, lambda e: e.mean, _best_name, _is_best_of_all):
+    for line in _lines(runs, measure, lambda e: e.mean, lambda e: "best head", _is_best_of_all):
         _draw(axis, line, style[line.variant], _curve_name(line))
-    even = _lines(runs, measure, lambda e: e.even or 0.0, lambda e: "even attention", _is_best_of_all)
+    even = _lines(runs, measure, _even, lambda e: "even attention", _is_best_of_all)
     shown: set[tuple[Any, ...]] = set()
     for line in even:
         middle = line.middle()
@@ -254,8 +250,8 @@ def _draw_margin(
     lowest = _lines(runs, measure, lambda e: e.low_quantile or 0.0, measure_name)
     for line, low in zip(means, lowest, strict=True):
         look = style[line.variant]
-        if len(names) > 1:  # the kind of line tells levels apart, the colour variants
-            look = look | {"linestyle": _LEVEL_DASHES[names.index(line.name) % len(_LEVEL_DASHES)]}
+        if len(names) > 1:  # markers tell levels apart; colours and kinds of lines tell variants apart
+            look = look | {"marker": _LEVEL_MARKERS[names.index(line.name) % len(_LEVEL_MARKERS)]}
         _draw(axis, line, look, _curve_name(line) + (f": {line.name}" if len(names) > 1 else ""))
         points = low.middle()
         axis.plot(list(points), list(points.values()), color=look["color"], ls=look["linestyle"], lw=0.7, alpha=0.6)
@@ -287,4 +283,4 @@ def _frame(axis: "matplotlib.axes.Axes", runs: Sequence[MeasuredRun], measure: s
         axis.set_xlim(left=left)
     axis.set(xlabel="length", title=TITLES[measure])
     axis.grid(alpha=0.25)
-    axis.legend(frameon=False, fontsize=8, loc="best")
+    axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, handlelength=4)

@@ -183,6 +183,8 @@ def _test(
     plan = plan_measures(model, config, asked, measure) if measure else None
     if plan is not None and not plan.names and not several:
         raise BadInput(*plan.notes)
+    if plan is not None and folder is not None:
+        folder.measures()  # a damaged file is refused before the work
     with watch() as observer:
         if folder is not None and not folder.finished:
             observer.say(f"{folder.path} is not finished: its newest checkpoint is tested")
