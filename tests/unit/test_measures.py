@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from catalogue import ATTENTIONS, ENCODINGS, label
+from catalogue import ATTENTIONS, label
 from helpers import TINY, draw, execute_in, load_example
 
 import longreach as lr
 from longreach.api import (
     Addition,
+    AlibiConfig,
+    CopeConfig,
     Coupled,
     EvalConfig,
     LearnedRopeConfig,
@@ -43,10 +45,10 @@ from longreach.model import IdChoice
 from longreach.objectives import id_choices
 from longreach.reports import load_results, measure_tables, measures_data, measures_figure
 from longreach.reports.measures import measured_runs
-from longreach.runs import RunFolder, load_model
+from longreach.runs import Observer, RunFolder, load_model, plan_measures
 from longreach.training import list_checkpoints
 
-CHAIN = VariableAssignment(num_names=14, hops=Span(1, 3), echo=True, end="marked")
+CHAIN = VariableAssignment(num_names=40, hops=Span(1, 3), echo=True, end="marked")
 POINTER = replace(TINY, position_head=PointerConfig())
 ACROSS = replace(TINY, position_head=PointerConfig(across_levels=True, kind_first=True))
 TABLE = replace(TINY, position_head=TableConfig(), encoding=LearnedRopeConfig(max_id=40))
@@ -90,7 +92,10 @@ def plain_mass(model, task, sample, ids):
 
 MASS_CASES = [
     *[(ParityScratchpad(), Coupled(max_id=40), replace(TINY, attention=attention)) for attention in ATTENTIONS],
-    *[(ParityScratchpad(), Coupled(max_id=40), replace(TINY, encoding=encoding)) for encoding in ENCODINGS],
+    *[
+        (ParityScratchpad(), Coupled(max_id=40), replace(TINY, encoding=encoding))
+        for encoding in (AlibiConfig(), CopeConfig())
+    ],
     (Addition(), Coupled(max_id=40), replace(TINY, loops=2)),
     *PREDICTING.values(),
 ]
@@ -98,7 +103,7 @@ MASS_CASES = [
 
 @pytest.mark.parametrize("case", MASS_CASES, ids=lambda case: f"{type(case[0]).__name__}-{label(case[2])}"[:60])
 def test_mass_is_what_a_loop_over_samples_and_steps_finds(case):
-    task, policy, config = case
+    task, policy, _ = case
     model, sample = make(*case), draw(task, [6, 4, 5])
     ids = policy.evaluation_ids(task, sample)
     mass = measure_batch(model, task, policy, sample, ids, ("mass",)).mass
@@ -125,12 +130,8 @@ def test_uniform_attention_has_the_mass_of_even_attention():
             block.attention.qkv.bias.zero_()
     mass = measure_batch(model, task, policy, sample, policy.evaluation_ids(task, sample), ("mass",)).mass
     torch.testing.assert_close(mass.mean, mass.even[:, None, None].expand_as(mass.mean), rtol=1e-5, atol=1e-7)
-    # 3 bits: prompt "b b b =".  Step n starts from token 3 + n, sees 4 + n tokens and needs bit n; besides, of the
-    # partial result only the token that it starts from.  The last step, the stop, needs none of another place.
-    needs = [task.depends_on(sample)[0, place + 1, :place].sum().item() for place in range(3, 7)]
-    expected = [need / (place + 1) for place, need in zip(range(3, 7), needs, strict=True) if need]
-    assert needs[:3] == [1, 1, 1]
-    assert float(mass.even[0, 0]) == pytest.approx(sum(expected) / len(expected))
+    # 3 bits, "b b b ; =": the steps start from places 4 to 7, and each needs one token elsewhere: a bit, or the sign
+    assert float(mass.even[0, 0]) == pytest.approx((1 / 5 + 1 / 6 + 1 / 7 + 1 / 8) / 4)
 
 
 def test_the_token_that_a_step_starts_from_is_no_dependency():
@@ -148,7 +149,7 @@ def small_cell(case, length=6, samples=7, **settings):
     return make(*case), policy, Cell(task, length, {}), config
 
 
-@pytest.mark.parametrize("case", [*PREDICTING.values(), MASS_CASES[-5]], ids=lambda case: label(case[2])[:40])
+@pytest.mark.parametrize("case", [*PREDICTING.values(), MASS_CASES[0]], ids=lambda case: label(case[2])[:40])
 def test_measuring_in_blocks_changes_nothing(case, monkeypatch):
     model, policy, cell, config = small_cell(case)
     names = ALL if model.position_head is not None else ("mass", "token_margin")
@@ -231,14 +232,14 @@ def test_margins_are_what_a_loop_over_candidates_finds(name):
                 expected.append(min(max(margin, -LARGEST_MARGIN), LARGEST_MARGIN))
             assert batch[row][~batch[row].isnan()].tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
             compared += len(expected)
-    assert compared > 20
+    assert compared >= 16
 
 
 def test_token_margins_say_which_answers_are_right():
     task, policy = ParityScratchpad(), Coupled(max_id=40)
     model, sample = make(task, policy, TINY), draw(task, [1, 2, 1, 3, 1, 2, 4, 1])
     ids = policy.evaluation_ids(task, sample)
-    (margins,) = measure_batch(model, task, policy, sample, ids, ("token_margin",)).margins.values()
+    ((margins,),) = measure_batch(model, task, policy, sample, ids, ("token_margin",)).margins.values()
     judged = judge(model, sample, ids)
     right = ((margins > 0) & ~margins.isnan()).sum(1)
     assert right.tolist() == judged.right_tokens.tolist()
@@ -248,13 +249,12 @@ def test_token_margins_say_which_answers_are_right():
 
 def test_overflow_is_refused():
     task, policy, config = PREDICTING["pointer"]
-    model, sample = make(task, policy, config), draw(task, [4])
+    model = make(task, policy, config)
     with torch.no_grad():
         model.embed.weight.fill_(torch.nan)
     for name in ALL:
         with pytest.raises(BadInput, match="the scores of the model overflow"):
             measure_cell(model, policy, Cell(task, 4, {}), EvalConfig(samples=1, free_samples=0), (name,), "cpu", 64)
-    assert sample.tokens.shape[0] == 1
 
 
 def test_the_head_is_chosen_at_the_longest_training_length_on_samples_of_its_own():
@@ -323,7 +323,13 @@ def test_measures_belong_to_the_samples_of_the_test_and_to_one_checkpoint(folder
     (entry,) = measures.entries
     config, model = load_model(folder)
     found = measure_cell(
-        model, config.ids, Cell(config.task, 8, {}), config.evaluate, ("token_margin",), "cpu", config.execution.batch_tokens
+        model,
+        config.ids,
+        Cell(config.task, 8, {}),
+        config.evaluate,
+        ("token_margin",),
+        "cpu",
+        config.execution.batch_tokens,
     )
     (again,) = measures_of_cell(found, Cell(config.task, 8, {}), config.evaluate, [], ORIGIN)
     assert (again.mean, again.samples) == (pytest.approx(entry.mean, abs=1e-5), entry.samples)
@@ -331,6 +337,26 @@ def test_measures_belong_to_the_samples_of_the_test_and_to_one_checkpoint(folder
     assert (entry.steps, entry.not_ahead) == (right.samples, right.samples - right.hits)
     of_another = Measures(measures.step + 1, (), [])
     assert measures.merge(of_another) == of_another
+
+
+def test_cells_that_were_measured_are_kept_when_the_work_is_interrupted(folder, monkeypatch):
+    def interrupted(model, policy, cell, *others):
+        if cell.length == 8:
+            raise KeyboardInterrupt
+        return measure_cell(model, policy, cell, *others)
+
+    monkeypatch.setattr("longreach.runs.measuring.measure_cell", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        measure(folder, 4, 6, 8)
+    assert {entry.length for entry in folder.measures().entries} == {4, 6}
+
+
+def test_dependencies_that_fit_into_no_memory_are_refused_before_the_test():
+    config = replace(CONFIG, task=ParityScratchpad())
+    far = EvalConfig(lengths=Lengths((2_000_000,)), samples=1, free_samples=0)
+    model = build_model(TINY, 10, 0)
+    with pytest.raises(BadInput, match=r"measuring at length 2000000 needs about .* TB .*: measure shorter lengths"):
+        plan_measures(model, config, far, ("mass",), "cpu", 1 << 16, Observer())
 
 
 def test_a_varied_task_has_cells_of_its_own(folder):
@@ -426,17 +452,20 @@ def test_a_measure_that_cannot_be_is_one_line(folder, written, changes):
     first, *rest = written["measures"]
     path = folder.path / "measures.json"
     path.write_text(json.dumps({**written, "measures": [{**first, **changes}, *rest]}))
-    with pytest.raises(BadInput, match="measures.json is damaged") as caught:
+    with pytest.raises(BadInput, match=r"measures\.json is damaged") as caught:
         folder.measures()
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["[]", "{}", "", "\x80", "[" * 100_000, '{"schema": 2, "step": 1, "chosen": [], "measures": []}']
-    + [json.dumps({"schema": 1, "step": 1, "chosen": [], "measures": [], **changes}) for changes in ({"step": "x"}, {"chosen": {}}, {"more": 1}, {"chosen": [{"layer": 0}]})],
-    ids=lambda content: content[:70],
-)  # fmt: skip
+EMPTY = {"schema": 1, "step": 1, "chosen": [], "measures": []}
+NONSENSE = ["[]", "{}", "", "\x80", "[" * 100_000]
+NONSENSE += [
+    json.dumps({**EMPTY, **changes})
+    for changes in ({"schema": 2}, {"step": "x"}, {"chosen": {}}, {"more": 1}, {"chosen": [{"layer": 0}]})
+]
+
+
+@pytest.mark.parametrize("content", NONSENSE, ids=lambda content: content[:70])
 def test_nonsense_in_place_of_measures_is_one_line_before_any_work(folder, capsys, content):
     path = folder.path / "measures.json"
     path.write_bytes(content.encode("latin-1"))
@@ -479,7 +508,7 @@ def test_reports_get_rows_tables_and_a_panel_for_each_measure(folder, tmp_path):
     assert name == f"layer {head.layer} head {head.head}"
     assert {row["name"] for row in rows if row["measure"] == "margin"} == {"statement", "token in statement"}
     mass, margin = measure_tables(measured_runs(results))
-    assert mass.columns[1]._cells == ["best head", "even attention"]
+    assert [str(cell) for cell in mass.columns[1].cells] == ["best head", "even attention"]
     assert margin.row_count == 4
 
 
@@ -503,5 +532,5 @@ def test_intervals_are_those_of_a_mean():
     assert replace(entry, deviation=None, samples=1).interval() is None
 
 
-def test_measures_need_a_checkpoint_that_is_there(folder):
+def test_measures_name_the_step_of_their_checkpoint(folder):
     assert list_checkpoints(folder.checkpoints)[-1].step == measure(folder, 4, names="token_margin").step

@@ -26,7 +26,7 @@ CHOICE_SAMPLES = 256
 """Samples on which the best head is chosen."""
 PAIRS = 1 << 25
 """Pairs of tokens of a batch, whose dependencies are held at once."""
-MarginsByLevel: TypeAlias = dict[str | None, list[Float[Tensor, "b _"]]]
+MarginsByLevel: TypeAlias = dict[str | None, list[Float[Tensor, "_ _"]]]
 """Margins of steps by the level of IDs, or None for tokens; a tensor for each batch, NaN where no step counts."""
 
 
@@ -191,7 +191,7 @@ def _mass_entry(mass: Mass, layer: int, head: int, kind: int, shared: dict[str, 
     )
 
 
-def _margin_entry(batches: list[Float[Tensor, "b _"]], level: str | None, shared: dict[str, Any]) -> Measure | None:
+def _margin_entry(batches: list[Float[Tensor, "_ _"]], level: str | None, shared: dict[str, Any]) -> Measure | None:
     """Return the entry of a level of IDs, or of tokens; None if no step counts."""
     rows = [row[~row.isnan()] for batch in batches for row in batch]
     rows = [row for row in rows if len(row)]

@@ -16,6 +16,7 @@ from longreach.runs.observer import Observer
 from longreach.runs.recipe import RunConfig
 from longreach.runs.scoring import selected_checkpoint
 from longreach.system.capacity import check_memory
+from longreach.tasks import Task
 from longreach.training import legal_lengths
 
 _LOCK = ".measures.lock"
@@ -35,13 +36,24 @@ class MeasurePlan:
     """A line for each measure that does not apply."""
 
 
-def plan_measures(model: Model, config: RunConfig, asked: EvalConfig, names: Sequence[MeasureName]) -> MeasurePlan:
-    """Return which measures apply to a run."""
+def plan_measures(
+    model: Model,
+    config: RunConfig,
+    asked: EvalConfig,
+    names: Sequence[MeasureName],
+    device: str,
+    batch_tokens: int,
+    observer: Observer,
+) -> MeasurePlan:
+    """Return which measures apply to a run; raise BadInput if their memory cannot suffice."""
     task = config.held_out()
     trained_to = max(legal_lengths(config.task, config.train.lengths))
     reasons = inapplicable(model, task, config.ids, asked, names, trained_to)
     notes = tuple(f"{name} does not apply: {reason}" for name, reason in reasons.items())
-    return MeasurePlan(tuple(name for name in names if name not in reasons), trained_to, notes)
+    plan = MeasurePlan(tuple(name for name in names if name not in reasons), trained_to, notes)
+    if "mass" in plan.names:
+        _check_memory(model, task, asked, device, batch_tokens, observer)
+    return plan
 
 
 def measure_run(
@@ -60,7 +72,6 @@ def measure_run(
     origin = {"device": device_name(device), "commit": commit_of_this_code()}
     origin["date"] = datetime.now(UTC).isoformat(timespec="seconds")
     report = observer.phase(f"measure {folder.path}", total_samples(task, asked))
-    _check_memory(model, config, asked, device, batch_tokens, observer)
     model.eval()
     chosen = []
     if "mass" in plan.names:
@@ -93,10 +104,9 @@ def _adding(report: Callable[[int, str], None], before: int, note: str) -> Calla
 
 
 def _check_memory(
-    model: Model, config: RunConfig, asked: EvalConfig, device: str, batch_tokens: int, observer: Observer
+    model: Model, task: Task, asked: EvalConfig, device: str, batch_tokens: int, observer: Observer
 ) -> None:
     """Raise BadInput if the dependencies of the longest samples do not fit into memory; warn if they may not."""
-    task = config.held_out()
     one_pass = replace(asked, free_samples=0, prompt_ids_only=False)
     needed, length = memory_of_test(model, task, one_pass, batch_tokens)
     needed += _BYTES_OF_PAIR * max(PAIRS, task.max_tokens(length) ** 2)

@@ -180,12 +180,13 @@ def _test(
         )
     tested = config.held_out()
     skipped = left_out(tested, asked)
-    plan = plan_measures(model, config, asked, measure) if measure else None
-    if plan is not None and not plan.names and not several:
-        raise BadInput(*plan.notes)
-    if plan is not None and folder is not None:
-        folder.measures()  # a damaged file is refused before the work
+    budget = computed.batch_tokens
     with watch() as observer:
+        plan = plan_measures(model, config, asked, measure, device, budget, observer) if measure else None
+        if plan is not None and not plan.names and not several:
+            raise BadInput(*plan.notes)
+        if plan is not None and folder is not None:
+            folder.measures()  # a damaged file is refused before the work
         if folder is not None and not folder.finished:
             observer.say(f"{folder.path} is not finished: its newest checkpoint is tested")
         for line in skipped:
@@ -199,7 +200,7 @@ def _test(
         scores, text = run_test(model, tested, config.ids, asked, seed, device, computed, report)
         measures = None
         if plan is not None and plan.names and folder is not None:
-            measures = measure_run(model, config, asked, plan, device, computed.batch_tokens, folder, observer)
+            measures = measure_run(model, config, asked, plan, device, budget, folder, observer)
         return _Tested(asked, scores, text, measures)
 
 
