@@ -10,7 +10,7 @@ from longreach.config import Plain, read_value
 from longreach.errors import BadInput
 from longreach.evaluation import losses_to_json, to_csv, to_json
 from longreach.evaluation.measures import read_names
-from longreach.reports import MeasuredRun, Result, losses_to_csv, measure_tables, tables
+from longreach.reports import MeasuredRun, RunResult, losses_to_csv, measure_tables, tables
 from longreach.system.files import write_atomically
 from longreach.terminal.console import out, say
 from longreach.terminal.progress import watch
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
-def _label(result: Result) -> dict[str, str]:
+def _label(result: RunResult) -> dict[str, str]:
     """Columns in front of the scores.  What was done to the IDs is told, so that no control passes for a result."""
     label = {"run": str(result.folder.path), "variant": result.info.variant}
     return label if result.card.test_ids == "plain" else {**label, "test_ids": result.card.test_ids}
@@ -68,12 +68,12 @@ def _rows(scored: Scored) -> list[dict[str, Any]]:
     result, measures = scored
     rows = [*to_json(result.scores), *losses_to_json(result.losses)]
     if measures is not None:
-        seed = result.info.seed
+        seed = result.seed
         rows += [{"seed": seed, **one.to_plain(), "best": measures.is_best(one)} for one in measures.entries]
     return rows
 
 
-def _as_csv(results: list[Result]) -> str:
+def _as_csv(results: list[RunResult]) -> str:
     """Scores, or of text, which is judged by them, the losses."""
     labels = [_label(result) for result in results]
     if any(result.losses for result in results):

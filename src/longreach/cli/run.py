@@ -114,7 +114,8 @@ def _run(
     if recipe.about and not args.json:
         console.print(recipe.about, markup=False, highlight=False)
     begun = any((one.below(folder).path / "config.yaml").exists() for together in todo for one in together)
-    resume = shlex.join([*_command(ranks), *sys.argv[1:], *([] if args.resume else ["--resume"])])
+    command = shlex.join([*_command(ranks), *sys.argv[1:]])
+    resume = command if args.resume else f"{command} --resume"
     state = _State()
     with (
         deferred(lambda: f"{state.describe()}.  To go on:  {resume}") as should_stop,
@@ -133,6 +134,8 @@ def _run(
                     replace(
                         gather_info(recipe.name, recipe.title, one.variant, one.seed, device, names, ranks.count),
                         task_check=checked.get(one.variant, ""),
+                        variants=[name for name in recipe.variants if name],
+                        command=command,
                     )
                     for one in together
                 ]
@@ -143,13 +146,11 @@ def _run(
                 return INTERRUPTED
     if not ranks.first:
         return 0
-    from longreach.reports import THRESHOLDS, load_results, tables, write_report  # training need not wait for it
+    from longreach.reports import THRESHOLDS, load_runs, tables, write_report  # training need not wait for it
 
-    # everything that is finished below the folder, in the recipe's order: earlier starts may have left more
-    order = list(recipe.variants)
+    # everything that is finished below the folder: earlier starts may have left more
     with profile.phase(REPORT):
-        results = load_results([folder])[0]
-        results.sort(key=lambda one: order.index(one.info.variant) if one.info.variant in order else len(order))
+        results = load_runs([folder])[0]
         report = write_report(results, folder / "report")
     profiled = None
     if isinstance(profile, Profile):

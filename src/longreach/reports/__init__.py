@@ -1,7 +1,8 @@
 """Tables, figures and pages.  Reads saved results only."""
 
-from longreach.reports.curves import THRESHOLDS, Result, headline_groups, load_results
+from longreach.reports.curves import THRESHOLDS, headline_groups
 from longreach.reports.figures import save_png
+from longreach.reports.load import Result, RunResult, load_results, load_runs, run_result
 from longreach.reports.measures import MeasuredRun, measure_tables, measures_data, measures_figure
 from longreach.reports.probe_write import ProbeReport, find_probes, write_probe_report
 from longreach.reports.sparsity_figure import sparsity_figure
@@ -15,13 +16,16 @@ __all__ = [
     "ProbeReport",
     "Report",
     "Result",
+    "RunResult",
     "find_probes",
     "headline_groups",
     "load_results",
+    "load_runs",
     "losses_to_csv",
     "measure_tables",
     "measures_data",
     "measures_figure",
+    "run_result",
     "save_png",
     "score_table",
     "sparsity_figure",

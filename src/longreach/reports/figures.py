@@ -12,8 +12,9 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from longreach.evaluation import TENTHS
-from longreach.reports.curves import Group, Result
+from longreach.reports.curves import Group
 from longreach.reports.curves import group as group_by_metric
+from longreach.reports.load import Result, RunResult
 from longreach.reports.tables import METRIC_NAMES
 from longreach.system.labels import label
 
@@ -57,9 +58,10 @@ def length_figure(groups: list[Group], title: str) -> Figure:
         shown = [group for group in groups if panel in ("", group.variant)]
         for group in shown:
             _draw(axis, group, name_of(group), style[name_of(group)])
-        longest = max(group.trained_to for group in shown)
-        axis.axvspan(axis.get_xlim()[0], longest, color="#000000", alpha=0.06, lw=0)
-        axis.text(longest, 1.045, "trained up to here ", ha="right", va="bottom", fontsize=8, color="#555555")
+        trained = [group.trained_to for group in shown if group.trained_to is not None]
+        if trained:
+            axis.axvspan(axis.get_xlim()[0], max(trained), color="#000000", alpha=0.06, lw=0)
+            axis.text(max(trained), 1.045, "trained up to here ", ha="right", va="bottom", fontsize=8, color="#555555")
         lengths = sorted({length for group in shown for length in group.middle()})
         if lengths[-1] > 4 * lengths[0]:
             axis.set_xscale("log", base=2)
@@ -78,7 +80,7 @@ def length_figure(groups: list[Group], title: str) -> Figure:
     return figure
 
 
-def errors_figure(results: list[Result]) -> Figure | None:
+def errors_figure(results: Sequence[Result]) -> Figure | None:
     """ID accuracy by length, where answers first go wrong, and whether by a token or by an ID; None without errors."""
     variants = list(dict.fromkeys(result.variant for result in results))
     counts = {name: _error_counts([r for r in results if r.variant == name]) for name in variants}
@@ -120,12 +122,12 @@ def errors_figure(results: list[Result]) -> Figure | None:
     return figure
 
 
-def _error_counts(results: list[Result]) -> tuple[dict[str, int], list[int]]:
+def _error_counts(results: Sequence[Result]) -> tuple[dict[str, int], list[int]]:
     """Errors by kind, and by tenth of the answer, at all lengths beyond training."""
     kinds, places = {"error_token_first": 0, "error_id_first": 0}, [0] * TENTHS
     for result in results:
         for score in result.scores:
-            if score.length <= result.trained_to:
+            if result.trained_to is not None and score.length <= result.trained_to:
                 continue
             if score.metric in kinds:
                 kinds[score.metric] += score.hits
@@ -134,7 +136,7 @@ def _error_counts(results: list[Result]) -> tuple[dict[str, int], list[int]]:
     return kinds, places
 
 
-def loss_figure(results: list[Result]) -> Figure:
+def loss_figure(results: Sequence[RunResult]) -> Figure:
     """Training loss by step, one line per run."""
     figure = Figure(figsize=(7, 3), layout="constrained")
     axis = figure.subplots()
@@ -154,7 +156,7 @@ def loss_figure(results: list[Result]) -> Figure:
     return figure
 
 
-def coverage_figure(results: list[Result]) -> Figure:
+def coverage_figure(results: Sequence[RunResult]) -> Figure:
     """How often training showed each part of its ID range, per variant; flat is good, zero is untrained."""
     first = {result.variant: result for result in reversed(results)}
     shown = [first[variant] for variant in dict.fromkeys(result.variant for result in results)]

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from longreach.config.registry import name_of
 from longreach.errors import BadInput
 from longreach.evaluation import Score
-from longreach.reports.curves import Result, load_results
+from longreach.reports.load import RunResult, load_runs
 from longreach.theory.growth import Background, HeadErrors, Limit, SignalHeads, match_margin, signal_heads
 
 BACKGROUNDS: dict[str, Background] = {
@@ -114,8 +114,8 @@ def compare(
     """
     if at is not None and by == "loss":
         raise BadInput(f"the loss is that of training: a tested length has no say in it, got {at}")
-    results, unfinished = load_results(paths)
-    groups: dict[str, list[Result]] = {}
+    results, unfinished = load_runs(paths)
+    groups: dict[str, list[RunResult]] = {}
     for result in results:
         groups.setdefault(result.folder.compared_settings(), []).append(result)
     found = [_compare(group, at, by, samples, trust) for group in groups.values()]
@@ -123,7 +123,7 @@ def compare(
     return sorted(found, key=lambda c: (c.rho, order.index(c.attention), c.k)), unfinished
 
 
-def _compare(results: list[Result], at: int | None, by: By, samples: int, trust: bool) -> GrowthComparison:
+def _compare(results: list[RunResult], at: int | None, by: By, samples: int, trust: bool) -> GrowthComparison:
     first = results[0]
     attention, heads = _heads(first, trust)
     by_seed = [_scores(result) for result in results]
@@ -151,7 +151,7 @@ def _compare(results: list[Result], at: int | None, by: By, samples: int, trust:
             own = errors(fixed_at, math.inf).wrong.mean
             remainder = max(0.0, low - own), max(0.0, high - own)
         else:
-            length = sum(map(int, result.card.trained_lengths.split(".."))) // 2
+            length = sum(result.trained_lengths or ()) // 2
             margin = match(length, high, "cross_entropy"), match(length, low, "cross_entropy")
         margins.append(margin)
         remainders.append(remainder)
@@ -167,7 +167,7 @@ def _compare(results: list[Result], at: int | None, by: By, samples: int, trust:
         attention=attention,
         k=heads.task.k,
         rho=heads.lookalikes,
-        seeds=[result.info.seed for result in results],
+        seeds=[result.seed for result in results],
         trained_to=first.trained_to,
         chance=heads.chance,
         fixed_at=fixed_at,
@@ -190,7 +190,7 @@ def _mean(of_seeds: list[PredictedErrors]) -> PredictedErrors:
     return PredictedErrors(*(sum(column) / len(of_seeds) for column in zip(*of_seeds, strict=True)))
 
 
-def _heads(result: Result, trust: bool) -> tuple[str, SignalHeads]:
+def _heads(result: RunResult, trust: bool) -> tuple[str, SignalHeads]:
     """The name of a run's attention, and the heads to set it against."""
     config = result.folder.config(trust)
     attention = getattr(config.model, "attention", None)
@@ -209,7 +209,7 @@ def _heads(result: Result, trust: bool) -> tuple[str, SignalHeads]:
     return name, heads
 
 
-def _scores(result: Result) -> dict[int, Score]:
+def _scores(result: RunResult) -> dict[int, Score]:
     """Wrong answers by length, where the task was as in training."""
     plain = [score for score in result.scores if score.metric == _METRIC and not score.overrides]
     if not plain:
@@ -217,7 +217,7 @@ def _scores(result: Result) -> dict[int, Score]:
     return {s.length: Score(s.seed, s.length, "wrong", s.samples - s.hits, s.samples) for s in plain}
 
 
-def _fixing_length(result: Result, lengths: list[int], at: int | None) -> int:
+def _fixing_length(result: RunResult, lengths: list[int], at: int | None) -> int:
     if at is not None and at not in lengths:
         raise BadInput(f"{result.folder.path} was not tested at length {at}, but at {', '.join(map(str, lengths))}")
     trained = [length for length in lengths if length <= result.trained_to]
@@ -228,7 +228,7 @@ def _fixing_length(result: Result, lengths: list[int], at: int | None) -> int:
     return max(trained) if at is None else at
 
 
-def _last_losses(result: Result) -> tuple[float, float]:
+def _last_losses(result: RunResult) -> tuple[float, float]:
     """The smallest and the largest loss per token that the end of the training logged."""
     lines = [line for line in result.folder.metrics() if "loss" in line]
     if not lines:

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from longreach.evaluation import MEASURES, Measure, Measures
-from longreach.reports.curves import Result
 from longreach.reports.figures import Style, styles
+from longreach.reports.load import Result, RunResult
 from longreach.reports.tables import spread_out
 from longreach.system.labels import label
 
@@ -36,11 +36,11 @@ class MeasuredRun:
     measures: Measures
 
     @staticmethod
-    def of(result: Result, measures: Measures) -> "MeasuredRun":
+    def of(result: RunResult, measures: Measures) -> "MeasuredRun":
         """Return the measures with the IDs of the run's own test: others would be a control, or another encoding."""
         own = [entry for entry in measures.entries if entry.ids == result.card.test_ids]
         kept = Measures(measures.step, measures.chosen, own)
-        return MeasuredRun(result.variant, result.info.seed, result.trained_to, kept)
+        return MeasuredRun(result.variant, result.seed, result.trained_to, kept)
 
     def entries(self, measure: str, keep: Callable[[Measure], bool]) -> list[Measure]:
         """Return some entries of a measure, by rising length."""
@@ -49,11 +49,10 @@ class MeasuredRun:
 
 
 def measured_runs(results: Sequence[Result]) -> list[MeasuredRun]:
-    """Read the measures of all results that have some."""
+    """Read the measures of all runs that have some; files of scores have none."""
     found = []
     for result in results:
-        measures = None if result.folder is None else result.folder.measures()
-        if measures is not None:
+        if isinstance(result, RunResult) and (measures := result.folder.measures()) is not None:
             found.append(MeasuredRun.of(result, measures))
     return found
 

@@ -1,5 +1,6 @@
 """The HTML page: one file that needs nothing else."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 
@@ -7,8 +8,9 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from longreach.evaluation import Score
-from longreach.reports.curves import THRESHOLDS, Group, Result, drawn, headline_groups
+from longreach.reports.curves import THRESHOLDS, Group, curves, drawn, headline_groups
 from longreach.reports.figures import as_svg, coverage_figure, errors_figure, length_figure, loss_figure
+from longreach.reports.load import Result, RunResult
 from longreach.reports.tables import METRIC_NAMES, reach_text
 from longreach.reports.text import losses_figure
 
@@ -46,7 +48,7 @@ _ERRORS = {"token_accuracy": "step_error", "id_accuracy": "id_step_error"}
 """Shown as what is missing to 1: errors per step are small."""
 
 
-def render_page(results: list[Result], groups: list[Group], title: str) -> str:
+def render_page(results: Sequence[Result], groups: list[Group], title: str) -> str:
     few, note = drawn(results)
     lengths = sorted({score.length for result in few for score in result.scores})
     first = {result.variant: result for result in reversed(few)}
@@ -68,21 +70,21 @@ def render_page(results: list[Result], groups: list[Group], title: str) -> str:
         rows=[row for result in few for row in _rows(result, lengths)],
         cards=[{"variant": name, "facts": _facts(first[name])} for name in variants],
         configs=[{"variant": name, "text": _settings(first[name])} for name in variants],
-        runs=[{"path": result.folder.path.as_posix(), "info": result.info} for result in results],
+        runs=[{"path": run.folder.path.as_posix(), "info": run.info} for run in results if isinstance(run, RunResult)],
         length_svg=None if only_text else Markup(as_svg(length_figure(headline_groups(few) if note else groups, ""))),
         errors_svg=Markup(as_svg(errors)) if (errors := errors_figure(few)) else None,
-        loss_svg=Markup(as_svg(loss_figure(few))),
-        coverage_svg=Markup(as_svg(coverage_figure(few))),
+        loss_svg=Markup(as_svg(loss_figure([run for run in few if isinstance(run, RunResult)]))),
+        coverage_svg=Markup(as_svg(coverage_figure([run for run in few if isinstance(run, RunResult)]))),
     )
 
 
 def _rows(result: Result, lengths: list[int]) -> list[_Row]:
     rows = []
     for metric in _METRICS:
-        for curve in result.curves(metric):
+        for curve in curves(result, metric):
             by_length = {score.length: score for score in curve.scores}
             shown = _ERRORS.get(metric, metric)
-            cells = [_cell(by_length.get(length), metric, length <= result.trained_to) for length in lengths]
+            cells = [_cell(by_length.get(length), metric, length <= (result.trained_to or 0)) for length in lengths]
             rows.append(_Row(curve.variant, curve.setting, shown, curve.seed, cells))
     return rows
 
@@ -98,8 +100,8 @@ def _cell(score: Score | None, metric: str, trained: bool) -> _Cell:
 
 
 def _facts(result: Result) -> dict[str, object]:
-    return {name: value for name, value in asdict(result.card).items() if name != "id_coverage"}
+    return {name: value for name, value in asdict(result.card).items() if name != "id_coverage"} if result.card else {}
 
 
 def _settings(result: Result) -> str:
-    return (result.folder.path / "config.yaml").read_text()
+    return (result.folder.path / "config.yaml").read_text() if isinstance(result, RunResult) else ""

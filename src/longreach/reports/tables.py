@@ -32,7 +32,7 @@ def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
     if varied:
         table.add_column("setting", no_wrap=True)
     for length in lengths:
-        trained = all(length <= group.trained_to for group in groups)
+        trained = all(group.trained_to is not None and length <= group.trained_to for group in groups)
         table.add_column(f"{length}{'*' if trained else ''}", justify="right", no_wrap=True)
     for threshold in THRESHOLDS:
         table.add_column(f"reach@{threshold}", justify="right", no_wrap=True)
@@ -56,9 +56,11 @@ def reach_text(group: Group, threshold: float) -> str:
     return reach_ratio(group.reaches(threshold), group.trained_to)
 
 
-def reach_ratio(lengths: list[int], trained_to: int) -> str:
+def reach_ratio(lengths: list[int], trained_to: int | None) -> str:
     """From the least to the greatest, and in multiples of the longest training length."""
     ends = sorted({min(lengths), max(lengths)})
+    if trained_to is None:
+        return "..".join(map(str, ends))
     times = "..".join(_times(length / trained_to) for length in ends)
     return f"{'..'.join(map(str, ends))} ({times})"
 

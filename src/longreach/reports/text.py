@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from longreach.evaluation import By, Loss
-from longreach.reports.curves import Result, headline_groups
+from longreach.reports.curves import headline_groups
 from longreach.reports.figures import styles
+from longreach.reports.load import Result
 from longreach.reports.tables import reach_ratio, score_table, spread_out
 from longreach.system.labels import label
 
@@ -29,7 +30,7 @@ class LossCurves:
 
     variant: str
     curves: list[list[Loss]]
-    trained_to: int
+    trained_to: int | None
 
     def middle(self) -> dict[int, float]:
         """Median over seeds at each size."""
@@ -59,7 +60,7 @@ def _holds_to(curve: list[Loss]) -> int:
     return longest
 
 
-def loss_curves(results: list[Result], by: By) -> list[LossCurves]:
+def loss_curves(results: Sequence[Result], by: By) -> list[LossCurves]:
     """Of all results on text, by variant."""
     found: dict[str, LossCurves] = {}
     for result in results:
@@ -69,7 +70,7 @@ def loss_curves(results: list[Result], by: By) -> list[LossCurves]:
     return list(found.values())
 
 
-def tables(results: list[Result], title: str, width: int = 80) -> list[Table]:
+def tables(results: Sequence[Result], title: str, width: int = 80) -> list[Table]:
     """What a run ends with: how far it reaches, or on text its loss by context."""
     exact = [group for group in headline_groups(results) if group.metric != "next_token"]
     shown = [score_table(exact, title, width)] if exact else []
@@ -91,7 +92,7 @@ def loss_table(curves: list[LossCurves], title: str, width: int = 80) -> Table:
     sizes = sorted({size for one in curves for size in one.middle()})
     sizes = spread_out(sizes, max(0, (width - 38) // (15 if several else 8)))
     for size in sizes:
-        trained = all(size <= one.trained_to for one in curves)
+        trained = all(one.trained_to is not None and size <= one.trained_to for one in curves)
         table.add_column(f"{size}{'*' if trained else ''}", justify="right", no_wrap=True)
     table.add_column("holds to", justify="right", no_wrap=True)
     for one in curves:
@@ -104,7 +105,7 @@ def loss_table(curves: list[LossCurves], title: str, width: int = 80) -> Table:
     return table
 
 
-def losses_to_csv(results: list[Result], labels: Sequence[Mapping[str, str]] | None = None) -> str:
+def losses_to_csv(results: Sequence[Result], labels: Sequence[Mapping[str, str]] | None = None) -> str:
     """One line for each point of each curve.  `labels`, one mapping for each result, are the columns in front."""
     marks = [{"variant": result.variant} for result in results] if labels is None else labels
     rows = [{**mark, **asdict(loss)} for mark, result in zip(marks, results, strict=True) for loss in result.losses]
@@ -115,7 +116,7 @@ def losses_to_csv(results: list[Result], labels: Sequence[Mapping[str, str]] | N
     return out.getvalue()
 
 
-def losses_figure(results: list[Result], title: str) -> Figure | None:
+def losses_figure(results: Sequence[Result], title: str) -> Figure | None:
     """Loss against context and against position; every seed a thin line, one seed with its interval over documents."""
     if not any(result.losses for result in results):
         return None
@@ -135,7 +136,7 @@ def losses_figure(results: list[Result], title: str) -> Figure | None:
                     ends = [(loss.low, loss.high) for loss in curve]
                     low, high = ([math.nan if end is None else end for end in side] for side in zip(*ends, strict=True))
                     axis.fill_between(sizes, low, high, color=look["color"], alpha=0.15, lw=0)
-        for trained_to in sorted({one.trained_to for one in curves}):
+        for trained_to in sorted({one.trained_to for one in curves if one.trained_to is not None}):
             axis.axvline(trained_to, color="#555555", lw=1, ls=":")
         axis.set_xscale("log", base=2)
         axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%d"))

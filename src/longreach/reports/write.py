@@ -1,11 +1,13 @@
 """Write a report: figure, page and all scores in one table."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from longreach.evaluation import to_csv
-from longreach.reports.curves import Group, Result, drawn, headline_groups
+from longreach.reports.curves import Group, drawn, headline_groups
 from longreach.reports.figures import errors_figure, length_figure, save_png
+from longreach.reports.load import Result
 from longreach.reports.page import render_page
 from longreach.reports.text import losses_figure, losses_to_csv
 from longreach.system.files import write_atomically
@@ -20,8 +22,8 @@ class Report:
     csv: Path
 
 
-def write_report(results: list[Result], folder: Path) -> Report:
-    title = " / ".join(dict.fromkeys(result.info.title or result.info.recipe for result in results))
+def write_report(results: Sequence[Result], folder: Path) -> Report:
+    title = " / ".join(dict.fromkeys(result.title for result in results))
     groups = headline_groups(results)
     folder.mkdir(parents=True, exist_ok=True)
     few, note = drawn(results)

@@ -19,6 +19,7 @@ from longreach.runs.recipe import (
     parse_recipe,
     seeds_of,
     shipped_recipes,
+    variant_names,
     variant_settings,
 )
 from longreach.runs.scoring import expect_test, left_out, load_model, run_test, work_of_test
@@ -66,6 +67,7 @@ __all__ = [
     "shipped_presets",
     "shipped_recipes",
     "use_threads",
+    "variant_names",
     "variant_settings",
     "wait_for_lock",
     "with_test_lengths",

@@ -79,6 +79,10 @@ class RunInfo:
     """Of config.yaml and these places, by the user who started the run."""
     task_check: CheckRecord = ""
     """Result of the check before the start; empty for tasks of longreach, and in runs that did not note it."""
+    variants: list[str] = field(default_factory=list)
+    """Variants of the recipe, in its order; empty in old runs and where there is no recipe."""
+    command: str = ""
+    """Command that started it; empty in old runs and for runs that a Python program started."""
 
 
 @dataclass(frozen=True)

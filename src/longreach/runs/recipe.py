@@ -158,6 +158,15 @@ def variant_settings(name: str, content: Mapping[str, Any]) -> dict[str, Plain]:
     return found
 
 
+def variant_names(recipe: str) -> list[str]:
+    """Return the names of the variants of a shipped recipe, in its order; none for an unknown recipe."""
+    path = shipped_recipes().get(recipe)
+    if path is None:
+        return []
+    variants = read_yaml(path).get("variants")
+    return [str(name) for name in variants] if isinstance(variants, Mapping) else []
+
+
 def _refuse_unknown_keys(settings: Mapping[str, Any]) -> None:
     sections = [field.name for field in fields(RunConfig)]
     for key in settings:

@@ -24,13 +24,13 @@ from longreach.verbs.progress import Watch, bars
 from longreach.verbs.trained import Trained, TrainedRun, load_trained
 
 if TYPE_CHECKING:
-    from longreach.reports import Result
+    from longreach.reports import RunResult
 
 
 class Scored(NamedTuple):
     """The test of a run folder."""
 
-    result: "Result"
+    result: "RunResult"
     measures: Measures | None
     """The measures of this test; None if none was asked for or applies."""
 
@@ -94,7 +94,7 @@ def evaluate_runs(
     trust: bool = False,
     progress: bool = True,
     **settings: Any,
-) -> "list[Result]":
+) -> "list[RunResult]":
     """Test every run below a folder; return scores, losses on text, and information cards.
 
     The arguments are those of `evaluate`.  Of several runs, those to which no measure applies are only tested.
@@ -151,15 +151,14 @@ def score_folder(
 
     If no measure applies, raise BadInput, or only say so if it is one of `several` runs.
     """
-    from longreach.reports import Result  # matplotlib takes a while to load
+    from longreach.reports import run_result  # matplotlib takes a while to load
 
     trained = load_trained(folder, _device(execution), trust)
     asked, scores, text, measures = _test(trained, changes, execution, watch, where, measure, several)
     config, info = trained.config, folder.info()
     lengths = legal_lengths(config.task, config.train.lengths)
     card = make_card(config.task, config.ids, lengths, asked, config.train.prime, task_check=info.task_check)
-    losses = [] if text is None else text.losses
-    return Scored(Result(folder, info, scores, card, info.variant or info.recipe, losses), measures)
+    return Scored(run_result(folder, info, scores, card, () if text is None else text.losses), measures)
 
 
 def _test(

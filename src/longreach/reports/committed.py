@@ -1,0 +1,129 @@
+"""Files of scores: the CSV and JSON files that `report` and `eval --out` write, and those kept in `results/`."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from longreach.config import build
+from longreach.evaluation import By, Card, Loss, Score, from_json, losses_from_json
+from longreach.system.files import naming_damage, parse_json
+
+_COUNTS = {"length", "metric", "samples"}
+_LOSS = {"by", "size", "nats"}
+_DERIVED = {"rate", "low", "high", "exact_match", "run", "commit", "device", "date", "command", "recipe", "title"}
+"""Columns that follow from others, or that say where a row came from."""
+_TRAINED = {"trained_to", "trained_from"}
+
+Model = tuple[str, int]
+"""Variant and seed."""
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Rows of a file that share a card and a command."""
+
+    card: Card | None
+    command: str
+    scores: dict[Model, list[Score]] = field(default_factory=dict)
+    losses: dict[Model, list[Loss]] = field(default_factory=dict)
+    trained: dict[Model, tuple[int, int]] = field(default_factory=dict)
+
+    def models(self) -> list[Model]:
+        return list(dict.fromkeys([*self.scores, *self.losses]))
+
+
+def is_results_file(path: Path) -> bool:
+    """Return whether a path names a file of scores and not a folder."""
+    return path.is_file() and path.suffix in (".csv", ".json")
+
+
+def read_results_file(path: Path) -> list[FileRows]:
+    """Read a file of scores or losses; raise BadInput if it has none."""
+    with naming_damage(path, ""):
+        if path.suffix == ".csv":
+            parts = [_rows("", None, "", list(csv.DictReader(io.StringIO(path.read_text()), strict=True)))]
+        else:
+            parts = [_rows(*part) for part in _lists(parse_json(path.read_bytes()), "", None, "")]
+        parts = [part for part in parts if part.models()]
+        if not parts:
+            raise ValueError("it has no rows with length, metric and samples, nor losses")
+        return parts
+
+
+def _lists(
+    content: Any, name: str, card: Card | None, command: str
+) -> Iterator[tuple[str, Card | None, str, list[dict[str, Any]]]]:
+    """Yield every list of rows of a JSON file with the name, the card and the command that stand above it."""
+    if isinstance(content, Mapping):
+        if isinstance(content.get("card"), Mapping):
+            card = build(Card, content["card"])
+        command = content["command"] if isinstance(content.get("command"), str) else command
+        for key, value in content.items():
+            yield from _lists(value, name if key in ("scores", "losses", "series", "rows") else key, card, command)
+    elif isinstance(content, list) and all(isinstance(row, Mapping) for row in content):
+        if content and (set(content[0]) >= _COUNTS or set(content[0]) >= _LOSS):
+            yield name, card, command, [dict(row) for row in content]
+        else:
+            for part in content:
+                yield from _lists(part, name, card, command)
+
+
+def _rows(name: str, card: Card | None, command: str, rows: list[dict[str, Any]]) -> FileRows:
+    trained = None if card is None else tuple(map(int, card.trained_lengths.split("..")))
+    commands = {str(row["command"]) for row in rows if row.get("command")}
+    part = FileRows(card, command or (commands.pop() if len(commands) == 1 else ""))
+    several_tasks = len({row.get("task") for row in rows}) > 1
+    for row in rows:
+        row = {key: value for key, value in row.items() if value not in ("", None)}
+        if None in row:
+            raise ValueError("a row has more cells than the header")
+        variant = str(row.pop("variant", row.pop("scheme", name)))
+        variant = f"{row['task']}/{variant}" if several_tasks else variant
+        key = (variant, _whole(row.pop("seed", 0)))
+        if "trained_to" in row:
+            part.trained[key] = (_whole(row.get("trained_from", 1)), _whole(row["trained_to"]))
+        elif trained is not None:
+            part.trained[key] = (trained[0], trained[1])
+        if row.keys() >= _LOSS and row["by"] in get_args(By):
+            part.losses.setdefault(key, []).append(_loss(row))
+        elif row.keys() >= _COUNTS:
+            part.scores.setdefault(key, []).append(_score(key[1], row))
+    return part
+
+
+def _score(seed: int, row: Mapping[str, Any]) -> Score:
+    samples = _whole(row["samples"])
+    given = row.get("overrides") or {}
+    overrides = dict(json.loads(given) if isinstance(given, str) else given)
+    others = {*row} - _COUNTS - _DERIVED - _TRAINED - {"hits", "overrides"}
+    overrides |= {key: str(row[key]) for key in row if key in others and key not in ("task", "ids_from")}
+    plain = {"seed": seed, "length": _whole(row["length"]), "metric": str(row["metric"]), "samples": samples}
+    return from_json([{**plain, "hits": _hits(row, samples), "overrides": overrides}])[0]
+
+
+def _hits(row: Mapping[str, Any], samples: int) -> int:
+    if "hits" in row:
+        return _whole(row["hits"])
+    hits = float(row["exact_match"] if "exact_match" in row else row["rate"]) * samples
+    if not math.isfinite(hits) or abs(hits - round(hits)) > 1e-3:
+        raise ValueError(f"a rate of {hits / samples} is no whole number of {samples} samples")
+    return round(hits)
+
+
+def _loss(row: Mapping[str, Any]) -> Loss:
+    names = {"by", "size", "nats", "low", "high", "tokens", "documents"} & row.keys()
+    numbers = {key: row[key] if key == "by" else float(row[key]) for key in names}
+    whole = {key: _whole(row[key]) for key in ("size", "tokens", "documents") if key in row}
+    return losses_from_json([{"low": None, "high": None, **numbers, **whole}])[0]
+
+
+def _whole(value: Any) -> int:
+    number = float(value)
+    if not number.is_integer():
+        raise ValueError(f"{value!r} is not a whole number")
+    return int(number)

@@ -1,0 +1,193 @@
+"""Results to report on: finished runs, and files of scores."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from longreach.config import Plain
+from longreach.errors import BadInput
+from longreach.evaluation import Card, Loss, Score
+from longreach.reports.committed import FileRows, is_results_file, read_results_file
+from longreach.runs import RunFolder, RunInfo, find_runs, variant_names
+
+
+@dataclass(frozen=True)
+class Result:
+    """Scores of one model, from a run or from a file of scores."""
+
+    source: str
+    """The run folder or the file."""
+    variant: str
+    """Name of its curves."""
+    seed: int
+    scores: list[Score]
+    losses: list[Loss] = field(default_factory=list)
+    """By length, of a model trained on text."""
+    card: Card | None = None
+    trained_lengths: tuple[int, int] | None = None
+    """Shortest and longest training length; None where a file does not tell."""
+    title: str = ""
+    command: str = ""
+    """Command that made it; empty where none was recorded."""
+    variants: tuple[str, ...] = ()
+    """Variants of its recipe, in order."""
+
+    @property
+    def trained_to(self) -> int | None:
+        """Return the longest training length, if it is known."""
+        return None if self.trained_lengths is None else self.trained_lengths[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult(Result):
+    """Scores of a run whose folder is at hand."""
+
+    card: Card
+    folder: RunFolder
+    info: RunInfo
+    settings: Plain = field(default_factory=dict, repr=False)
+    """Its config.yaml."""
+
+    @property
+    def trained_to(self) -> int:
+        """Return the longest training length."""
+        assert self.trained_lengths is not None
+        return self.trained_lengths[1]
+
+
+def run_result(
+    folder: RunFolder, info: RunInfo, scores: list[Score], card: Card, losses: Sequence[Loss] = ()
+) -> RunResult:
+    """Return the result of a run with these scores."""
+    shortest, longest = map(int, card.trained_lengths.split(".."))
+    return RunResult(
+        source=folder.path.as_posix(),
+        variant=info.variant or info.recipe,
+        seed=info.seed,
+        scores=scores,
+        losses=list(losses),
+        card=card,
+        trained_lengths=(shortest, longest),
+        title=info.title or info.recipe,
+        command=info.command,
+        variants=tuple(info.variants),
+        folder=folder,
+        info=info,
+        settings=folder.settings(),
+    )
+
+
+def load_runs(paths: Iterable[Path]) -> tuple[list[RunResult], list[str]]:
+    """Return all finished runs below the paths, and one line for each run that is unfinished or damaged."""
+    results: list[RunResult] = []
+    problems = []
+    seen = set()
+    for path in paths:
+        for folder in find_runs(path):
+            if folder.path.resolve() in seen:
+                continue
+            seen.add(folder.path.resolve())
+            if not folder.finished:
+                problems.append(f"{folder.path} is not finished")
+                continue
+            try:
+                results.append(run_result(folder, folder.info(), folder.scores(), folder.card(), folder.losses()))
+            except (BadInput, OSError) as error:
+                problems.append(f"{folder.path} is damaged: {error}")
+    if not results:
+        named = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
+        raise BadInput(f"no finished run in {', '.join(map(str, paths))}{f': {named}' if named else ''}")
+    return _in_recipe_order(_tell_apart(results)), problems
+
+
+def load_results(paths: Sequence[Path]) -> tuple[list[Result], list[str]]:
+    """Return the results of run folders and of files of scores, and one line for each run that is left out."""
+    files = [path for path in paths if is_results_file(path)]
+    folders = [path for path in paths if path not in files]
+    results: list[Result] = [result for path in files for result in _of_file(path, len(files) > 1)]
+    if not folders:
+        return results, []
+    runs, problems = load_runs(folders)
+    return [*results, *runs], problems
+
+
+def variant_order(results: Iterable[Result]) -> list[str]:
+    """Return the names of all variants, those of a recipe in its order and also those without a result.
+
+    Colours follow this order, so that a variant keeps its colour in a report on a part of a recipe.
+    """
+    results = list(results)
+    names = {name: None for result in results for name in (*result.variants, result.variant)}
+    return list(names)
+
+
+def _tell_apart(results: list[RunResult]) -> list[RunResult]:
+    """Add the names of folders to variants of one name whose settings differ.
+
+    The section `execution` does not count.
+    """
+    settings: dict[str, set[str]] = {}
+    for result in results:
+        settings.setdefault(result.variant, set()).add(result.folder.compared_settings())
+    return [
+        replace(result, variant=_folder_name(result), variants=()) if len(settings[result.variant]) > 1 else result
+        for result in results
+    ]
+
+
+def _folder_name(result: RunResult) -> str:
+    """`small/aligned` for runs/small/aligned/seed-0."""
+    parts = result.folder.path.resolve().parent.parts
+    return "/".join(parts[-2:] if result.info.variant else parts[-1:])
+
+
+def _in_recipe_order(results: list[RunResult]) -> list[RunResult]:
+    """Sort the runs of each recipe by its order of variants.  Recipes stay in the order in which they were found."""
+    recipes = list(dict.fromkeys(result.info.recipe for result in results))
+    known = {name: _order_of_recipe([r for r in results if r.info.recipe == name]) for name in recipes}
+    results = [
+        replace(result, variants=known[result.info.recipe]) if result.variant in known[result.info.recipe] else result
+        for result in results
+    ]
+
+    def place(result: RunResult) -> tuple[int, int]:
+        order = known[result.info.recipe]
+        return recipes.index(result.info.recipe), order.index(result.variant) if result.variant in order else len(order)
+
+    return sorted(results, key=place)
+
+
+def _order_of_recipe(results: list[RunResult]) -> tuple[str, ...]:
+    """Return the order that a run recorded, or that of the shipped recipe of this name; empty if neither exists."""
+    recorded = max((result.variants for result in results), key=len)
+    return recorded or tuple(variant_names(results[0].info.recipe))
+
+
+def _of_file(path: Path, several: bool) -> list[Result]:
+    """Return one result for each variant and seed of a file; `several` files put their names before variants."""
+    found: list[Result] = []
+    for part in read_results_file(path):
+        found += [_of_rows(path, part, key, several) for key in part.models()]
+    return found
+
+
+def _of_rows(path: Path, part: FileRows, key: tuple[str, int], several: bool) -> Result:
+    variant, seed = key
+    name = variant or path.stem
+    return Result(
+        source=path.as_posix(),
+        variant=f"{path.stem}/{name}" if several and name != path.stem else name,
+        seed=seed,
+        scores=part.scores.get(key, []),
+        losses=part.losses.get(key, []),
+        card=part.card,
+        trained_lengths=part.trained.get(key),
+        title=re.sub(r"[_-]+", " ", path.stem),
+        command=part.command,
+    )
+
+
+def settings_of(result: Result) -> Mapping[str, object]:
+    """Return the settings of a run; none of a file."""
+    return result.settings if isinstance(result, RunResult) else {}
