@@ -3,6 +3,7 @@
 from longreach.reports.curves import THRESHOLDS, headline_groups
 from longreach.reports.figures import save_png
 from longreach.reports.load import Result, RunResult, load_results, load_runs, run_result
+from longreach.reports.measures import MeasuredRun, measure_tables, measures_data, measures_figure
 from longreach.reports.probe_write import ProbeReport, find_probes, write_probe_report
 from longreach.reports.sparsity_figure import sparsity_figure
 from longreach.reports.tables import score_table
@@ -11,6 +12,7 @@ from longreach.reports.write import Report, write_report
 
 __all__ = [
     "THRESHOLDS",
+    "MeasuredRun",
     "ProbeReport",
     "Report",
     "Result",
@@ -20,6 +22,9 @@ __all__ = [
     "load_results",
     "load_runs",
     "losses_to_csv",
+    "measure_tables",
+    "measures_data",
+    "measures_figure",
     "run_result",
     "save_png",
     "score_table",
