@@ -10,7 +10,7 @@ from longreach.config import Plain, read_value
 from longreach.errors import BadInput
 from longreach.evaluation import losses_to_json, to_csv, to_json
 from longreach.evaluation.measures import read_names
-from longreach.reports import MeasuredRun, RunResult, losses_to_csv, measure_tables, tables
+from longreach.reports import MeasuredRun, RunResult, in_recipe_order, losses_to_csv, measure_tables, tables
 from longreach.system.files import write_atomically
 from longreach.terminal.console import out, say
 from longreach.terminal.progress import watch
@@ -36,7 +36,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     scored = [
         score_folder(folder, asked, execution, args.trust, show, "evaluate", names, several) for folder in folders
     ]
-    results = [one.result for one in scored]
+    results = in_recipe_order([one.result for one in scored])
+    order = [result.source for result in results]
+    scored.sort(key=lambda one: order.index(one.result.source))
     rows = [{**_label(one.result), **row} for one in scored for row in _rows(one)]
     if args.out is not None:
         content = _as_csv(results) if as_csv else json.dumps(rows)

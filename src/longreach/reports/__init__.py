@@ -2,7 +2,7 @@
 
 from longreach.reports.curves import THRESHOLDS, headline_groups
 from longreach.reports.figures import save_png
-from longreach.reports.load import Result, RunResult, load_results, load_runs, run_result
+from longreach.reports.load import Result, RunResult, in_recipe_order, load_results, load_runs, run_result
 from longreach.reports.measures import MeasuredRun, measure_tables, measures_data, measures_figure
 from longreach.reports.probe_write import ProbeReport, find_probes, write_probe_report
 from longreach.reports.sparsity_figure import sparsity_figure
@@ -19,6 +19,7 @@ __all__ = [
     "RunResult",
     "find_probes",
     "headline_groups",
+    "in_recipe_order",
     "load_results",
     "load_runs",
     "losses_to_csv",

@@ -88,7 +88,8 @@ def _work(order: Order, should_stop: Callable[[], bool]) -> int:
         stack = ["/".join(filter(None, (variant, f"seed-{seed}"))) for variant, seed in runs] if len(runs) > 1 else []
         infos = [gather_info(order.recipe, order.title, variant, seed, device, stack) for variant, seed in runs]
         infos = [
-            replace(info, command=order.command, **origin) for info, origin in zip(infos, order.origins or [{}] * len(infos), strict=True)
+            replace(info, command=order.command, **origin)
+            for info, origin in zip(infos, order.origins or [{}] * len(infos), strict=True)
         ]
         observer = recorder.observer(should_stop, saved)
         if not execute_together(configs, folders, infos, device, True, observer):
