@@ -12,6 +12,7 @@ from longreach.evaluation import (
     PassCost,
     Work,
     cost,
+    estimate_measures,
     estimate_test,
     estimate_text,
     memory_of_generation,
@@ -101,6 +102,21 @@ def test_a_long_test_is_estimated_from_short_pieces_and_a_short_one_is_not(stead
     written = estimate_test(model, config.task, config.ids, asked(20_000, samples=4, free=4), "cpu", BUDGET)
     assert written is not None
     assert written.total > 20  # twenty thousand tokens, one after the other
+
+
+def test_measuring_is_estimated_from_short_pieces(steady):
+    config, model = parts()
+    measured = []
+
+    def measure(cell, samples):
+        measured.append((cell.length, samples))
+
+    assert estimate_measures(model, config.task, asked(8, samples=4), "cpu", measure) is None
+    work = estimate_measures(model, config.task, asked(8, 300_000), "cpu", measure)
+    assert work is not None
+    assert work.units == (1, 1)
+    assert work.seconds[0] < 1 < work.seconds[1]
+    assert 0 < max(length for length, _ in measured) < 1000
 
 
 def test_generation_and_text_are_estimated_too(steady):

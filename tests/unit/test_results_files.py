@@ -44,7 +44,7 @@ def test_every_committed_file_of_scores_is_read_whole(path):
     assert problems == []
     found = sum(len(result.scores) for result in results)
     assert found == _rows_with_samples(path)
-    cells = explorer_data(results, path.stem, [], [])["cells"]
+    cells = explorer_data(results, path.stem, [])["cells"]
     assert len(cells["hits"]) == found
     assert all(0 <= hits <= samples for hits, samples in zip(cells["hits"], cells["samples"], strict=True))
 
@@ -129,7 +129,7 @@ def test_a_damaged_run_is_listed_and_stops_nothing(tmp_path):
     assert [result.variant for result in results] == ["v1", "v3"]
     assert f"{folders[0]} is damaged" in problems[0]
     assert problems[1] == f"{folders[2]} is not finished"
-    data = explorer_data(results, "title", problems, [])
+    data = explorer_data(results, "title", problems)
     assert len(data["problems"]) == 3
     assert "no training curve" in data["problems"][2]
     assert data["training"][0] is None
@@ -160,7 +160,7 @@ def test_variants_stand_in_the_order_of_their_recipe(tmp_path):
 
 def test_settings_in_which_runs_differ_are_fields(tmp_path):
     _with_cards(tmp_path, 2)
-    data = explorer_data(load_results([tmp_path])[0], "title", [], [])
+    data = explorer_data(load_results([tmp_path])[0], "title", [])
     assert [run["fields"] for run in data["runs"]] == [
         {"model.width": "64", "train.optimizer.lr": "0.0001"},
         {"model.width": "128", "train.optimizer.lr": "0.0002"},

@@ -9,11 +9,12 @@ from longreach.cli.flags import evaluation_changes, short_flags
 from longreach.config import Plain, read_value
 from longreach.errors import BadInput
 from longreach.evaluation import losses_to_json, to_csv, to_json
-from longreach.reports import RunResult, losses_to_csv, tables
+from longreach.evaluation.measures import read_names
+from longreach.reports import MeasuredRun, RunResult, in_recipe_order, losses_to_csv, measure_tables, tables
 from longreach.system.files import write_atomically
 from longreach.terminal.console import out, say
 from longreach.terminal.progress import watch
-from longreach.verbs.scoring import given, runs_below, score_folder
+from longreach.verbs.scoring import Scored, given, runs_below, score_folder
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
@@ -27,9 +28,18 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     as_csv = args.out is not None and args.out.suffix == ".csv"
     if as_csv and len({folder.config(args.trust).task.open_ended for folder in folders}) > 1:
         raise BadInput("runs on text and others do not share columns: --out with a .json file takes both")
+    names = () if args.measure is None else read_names(args.measure)
+    if as_csv and names:
+        raise BadInput("scores and measures do not share columns: --out with a .json file takes both")
     show = partial(watch, say, quiet=args.json)
-    results = [score_folder(folder, asked, execution, args.trust, show, "evaluate") for folder in folders]
-    rows = [{**_label(result), **row} for result in results for row in _rows(result)]
+    several = len(folders) > 1
+    scored = [
+        score_folder(folder, asked, execution, args.trust, show, "evaluate", names, several) for folder in folders
+    ]
+    results = in_recipe_order([one.result for one in scored])
+    order = [result.source for result in results]
+    scored.sort(key=lambda one: order.index(one.result.source))
+    rows = [{**_label(one.result), **row} for one in scored for row in _rows(one)]
     if args.out is not None:
         content = _as_csv(results) if as_csv else json.dumps(rows)
         write_atomically(args.out, content.encode())
@@ -40,6 +50,12 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     title = ", ".join([str(args.run), *(f"IDs {ids}" for ids in tested if ids != "plain")])
     for table in tables(results, title, out.width):
         out.print(table)
+    measured = [MeasuredRun.of(one.result, one.measures) for one in scored if one.measures is not None]
+    for table in measure_tables(measured, out.width):
+        out.print(table)
+    for one in scored:
+        if one.measures is not None:
+            out.print(f"measures {one.result.folder.path / 'measures.json'}", markup=False, highlight=False)
     return 0
 
 
@@ -49,8 +65,14 @@ def _label(result: RunResult) -> dict[str, str]:
     return label if result.card.test_ids == "plain" else {**label, "test_ids": result.card.test_ids}
 
 
-def _rows(result: RunResult) -> list[dict[str, Any]]:
-    return [*to_json(result.scores), *losses_to_json(result.losses)]
+def _rows(scored: Scored) -> list[dict[str, Any]]:
+    """Return scores, losses and measures; rows of measures have a field `measure`."""
+    result, measures = scored
+    rows = [*to_json(result.scores), *losses_to_json(result.losses)]
+    if measures is not None:
+        seed = result.seed
+        rows += [{"seed": seed, **one.to_plain(), "best": measures.is_best(one)} for one in measures.entries]
+    return rows
 
 
 def _as_csv(results: list[RunResult]) -> str:

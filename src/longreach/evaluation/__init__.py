@@ -5,6 +5,7 @@ from longreach.evaluation.context import ContextLoss, Predict, Targets, choose_t
 from longreach.evaluation.cost import (
     PassCost,
     Work,
+    estimate_measures,
     estimate_test,
     estimate_text,
     memory_of_generation,
@@ -23,6 +24,7 @@ from longreach.evaluation.evaluate import (
     total_samples,
 )
 from longreach.evaluation.exact_match import FreeRun, Judge, Judged, judge, judge_in_one_pass, plain_judge, run_free
+from longreach.evaluation.measures import MEASURES, Measure, Measures, measures_from_json, measures_to_json
 from longreach.evaluation.next_token import next_tokens
 from longreach.evaluation.reach import reach
 from longreach.evaluation.scores import Score, from_json, to_csv, to_json, wilson
@@ -38,6 +40,7 @@ from longreach.evaluation.text import (
 )
 
 __all__ = [
+    "MEASURES",
     "TENTHS",
     "By",
     "Card",
@@ -47,6 +50,8 @@ __all__ = [
     "Judge",
     "Judged",
     "Loss",
+    "Measure",
+    "Measures",
     "PassCost",
     "Predict",
     "Score",
@@ -56,6 +61,7 @@ __all__ = [
     "cells",
     "check_text_test",
     "choose_targets",
+    "estimate_measures",
     "estimate_test",
     "estimate_text",
     "evaluate",
@@ -68,6 +74,8 @@ __all__ = [
     "losses_from_json",
     "losses_to_json",
     "make_card",
+    "measures_from_json",
+    "measures_to_json",
     "memory_of_generation",
     "memory_of_test",
     "memory_of_text",

@@ -205,6 +205,29 @@ def estimate_test(
     return Work(tuple(cell.samples(config) for cell in every), tuple(seconds_of))
 
 
+def estimate_measures(
+    model: Model, task: Task, config: EvalConfig, device: str, measure: Callable[[Cell, int], object]
+) -> Work | None:
+    """Estimate the time of measuring all cells from short pieces of the same work; None if it is short in any case.
+
+    `measure` measures some samples of a cell.
+    """
+    cost, every = PassCost.of(model), cells(task, config)[0]
+    passes = [cell.samples(config) * cost.operations(cell.task.max_tokens(cell.length)) for cell in every]
+    if sum(passes) / _SLOWEST[torch.device(device).type] < _WORTH_MEASURING:
+        return None
+    largest = every[max(range(len(every)), key=passes.__getitem__)]
+
+    def measure_some(length: int) -> tuple[float, float]:
+        tokens = largest.task.max_tokens(length)
+        rows = max(1, min(config.samples, _MEASURED_TOKENS // tokens))
+        some = replace(largest, length=length)
+        return _timed(lambda: measure(some, rows), device), rows * cost.operations(tokens)
+
+    per_operation = _seconds_per_operation(measure_some, list(_shorter(largest)))
+    return Work(tuple(cell.samples(config) for cell in every), tuple(one * per_operation for one in passes))
+
+
 def _generation_batches(cell: Cell, config: EvalConfig, free: int, batch_tokens: int) -> int:
     return sum(start < free for start, _ in batches_of(cell, config, batch_tokens))
 

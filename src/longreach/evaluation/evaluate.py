@@ -172,7 +172,7 @@ def evaluate(
         batches = batches_of(cell, config, batch_tokens)
         judge = new_judge(model, len(batches))
         for start, size in batches:
-            sample, ids, draws = _draw(policy, cell, config, start, size, device)
+            sample, ids, draws = draw_samples(policy, cell, config, start, size, device)
             counts += _count(judge(sample, ids, RESERVED + config.shift), model.position_head is not None)
             free = min(size, config.free_samples - start)
             if free > 0 and policy.serves_generation(cell.task):
@@ -227,7 +227,7 @@ def batches_of(cell: Cell, config: EvalConfig, batch_tokens: int) -> list[tuple[
     return [(start, min(size, samples - start)) for start in range(0, samples, size)]
 
 
-def _draw(
+def draw_samples(
     policy: IdPolicy, cell: Cell, config: EvalConfig, start: int, size: int, device: str
 ) -> tuple[Sample, Int[Tensor, "b g t"], Draws]:
     """Draw samples of a cell with their IDs, and return the numbers that they were drawn from."""

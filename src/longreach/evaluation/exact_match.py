@@ -88,7 +88,7 @@ def judge_in_one_pass(
     past = model.past(hidden, read) if model.looks_back else None
     right_tokens = torch.zeros_like(sample.length)
     closest = torch.full(right_tokens.shape, torch.inf, device=right_tokens.device)
-    for part in _parts(places, wanted, copies=max(1, len(model.embed.weight) // wanted.shape[1])):
+    for part in parts_of(places, wanted, copies=max(1, len(model.embed.weight) // wanted.shape[1])):
         at = places[:, part]
         valid = wanted.gather(1, at)
         states = hidden[:, part] if past is None else at_places(hidden, at)
@@ -123,7 +123,7 @@ def plain_judge(model: Model, batches: int) -> Judge:
     return partial(judge, model)
 
 
-def _parts(places: Int[Tensor, "b a"], wanted: Bool[Tensor, "b t"], copies: int) -> Iterator[slice]:
+def parts_of(places: Int[Tensor, "b a"], wanted: Bool[Tensor, "b t"], copies: int) -> Iterator[slice]:
     """The places of each row, from the first on, in parts: so that a few `copies` of what each of them is scored
     against fit into memory."""
     size = max(1, _PAIRS // (wanted.numel() * copies))
@@ -145,7 +145,7 @@ def _judge_ids(
     wanted = id_targets(sample)
     right = torch.zeros_like(sample.length)
     closest = torch.full(right.shape, torch.inf, device=right.device)
-    for part in _parts(places, wanted, copies=4):
+    for part in parts_of(places, wanted, copies=4):
         at = places[:, part]
         hit = wanted.gather(1, at)
         for level, choice in enumerate(id_choices(model, sample, ids, hidden, at, past, reserved)):

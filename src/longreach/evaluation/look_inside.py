@@ -5,7 +5,8 @@ weights are formed from the queries and keys of that second reading.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -103,7 +104,7 @@ def look_inside(
         words=task.words(tokens[0].tolist()),
         prompt_tokens=start,
         ids=ids[0, :, :-1].cpu(),
-        levels=_levels(task, policy),
+        levels=id_levels(task, policy),
         predicts_ids=predicts,
         stopped=bool(generated.stopped[0]),
         true_answer=None if truth.answer is None else task.words(truth.answer),
@@ -148,16 +149,31 @@ def watch(
         q, k, _, visible, mask, bias = seen
         kept.append(attention_weights(mix, q, k, visible, mask, bias)[0, :, first:].cpu())
 
-    mixers = [module for module in model.modules() if isinstance(module, Attention)]
-    if not mixers:
-        raise BadInput(f"a {type(model).__name__.lower()} model has no attention to look at")
+    with hooked(model, keep):
+        hidden = model(tokens, ids)
+    return hidden, torch.stack(kept)
+
+
+@contextmanager
+def hooked(model: Model, keep: Callable[[Attention, tuple[Any, ...], Tensor], None]) -> Iterator[None]:
+    """Call `keep` with every attention of a forward pass, its arguments and its output."""
+    mixers = mixers_of(model)
     hooks = [mix.register_forward_hook(keep) for mix in mixers]
     try:
-        hidden = model(tokens, ids)
+        yield
     finally:
         for hook in hooks:
             hook.remove()
-    return hidden, torch.stack(kept)
+
+
+def mixers_of(model: Model) -> list[Attention]:
+    """Return the attentions of a model; raise BadInput if it has none, or one whose weights are not known."""
+    mixers = [module for module in model.modules() if isinstance(module, Attention)]
+    if not mixers:
+        raise BadInput(f"a {type(model).__name__.lower()} model has no attention to look at")
+    for mix in mixers:
+        _check_weights(mix)
+    return mixers
 
 
 def attention_weights(
@@ -167,15 +183,21 @@ def attention_weights(
     visible: Int[Tensor, "#b q"],
     mask: Bool[Tensor, "b 1 q k"] | None,
     bias: Bias | None,
-) -> Float[Tensor, "b h q k"]:
-    """By what `mix` weighs the values, given the same arguments."""
+    queries: slice | None = None,
+) -> Float[Tensor, "b h _ k"]:
+    """Return the weights by which `mix` mixes values, given the same arguments, for some queries or for all."""
+    _check_weights(mix)
+    # a slice with two ends: of slice(None) a bias would be kept
+    return mix.weights(q, k, visible, mask, bias, slice(0, q.shape[2]) if queries is None else queries)
+
+
+def _check_weights(mix: Attention) -> None:
     if type(mix).forward is not Attention.forward:
         raise BadInput(f"{type(mix).__name__} mixes values in a way of its own: its weights are not known")
-    every_query = slice(0, q.shape[2])
-    return mix.weights(q, k, visible, mask, bias, every_query)
 
 
-def _levels(task: Task, policy: IdPolicy) -> tuple[Level, ...]:
+def id_levels(task: Task, policy: IdPolicy) -> tuple[Level, ...]:
+    """Return the levels of the IDs that a policy assigns."""
     if isinstance(policy, Coupled):
         return task.coupling_levels
     sizes = policy.level_sizes(task)

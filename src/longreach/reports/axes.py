@@ -42,7 +42,7 @@ class LengthLocator(Locator):
         axis: Any = self.axis
         shown = self.tick_values(*sorted(axis.get_view_interval()))
         points = 72 / axis.axes.figure.dpi
-        size = axis.get_tick_params().get("labelsize", _TICK)
+        size = axis.get_major_ticks(1)[0].label1.get_fontsize()
         places = axis.axes.transData.transform([(length, 0) for length in shown])[:, 0] * points if shown else []
         # half of its label and of a gap stand on each side of a tick
         room = [(_text_width(short_number(length), size) + 0.6 * size) / 2 for length in shown]

@@ -12,6 +12,7 @@ from longreach.config import flatten
 from longreach.errors import BadInput
 from longreach.reports.curves import HEADLINE, THRESHOLDS
 from longreach.reports.load import Result, RunResult, settings_of, variant_order
+from longreach.reports.measures import TITLES, measures_data
 from longreach.reports.style import styles
 from longreach.reports.tables import METRIC_NAMES
 
@@ -23,6 +24,11 @@ _VALUES = 200
 _CARDS = 200
 """Variants whose cards, settings and ID coverage the page holds."""
 
+_EVERY_HEAD = 20
+"""Runs up to which the page has the attention of every head; of more it has the chosen heads."""
+_OF_WHOM = ("variant", "seed", "measure", "name", "length", "setting")
+_MEASURE = (*_OF_WHOM, "mean", "low", "high", "samples", "best", "even", "low_quantile", "not_ahead")
+
 _NAMES = {
     **METRIC_NAMES,
     "token_accuracy": "answer tokens right, given the true prefix",
@@ -33,13 +39,8 @@ _NAMES = {
 }
 
 
-def explorer_data(
-    results: Sequence[Result], title: str, problems: Sequence[str], measures: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return all that the page draws.
-
-    `measures` are rows about attention and margins; see `measures_data`.
-    """
+def explorer_data(results: Sequence[Result], title: str, problems: Sequence[str]) -> dict[str, Any]:
+    """Return all that the page draws; `problems` are lines about runs that are left out."""
     variants = list(dict.fromkeys(result.variant for result in results))
     number = {name: place for place, name in enumerate(variants)}
     look = styles(variant_order(results))
@@ -50,10 +51,12 @@ def explorer_data(
     fields = swept(results)
     problems = list(problems)
     training = _training(results, problems)
+    measures = _measures(results, problems)
     return {
         "title": title,
         "problems": problems,
         "thresholds": list(THRESHOLDS),
+        "measureTitles": TITLES,
         "metrics": _metrics(results),
         "names": {name: _NAMES.get(name, name.replace("_", " ")) for name in _metrics(results)},
         "variants": [
@@ -79,7 +82,7 @@ def explorer_data(
         "training": training,
         "cards": {name: _card(first[name]) for name in described},
         "coverage": {name: card.id_coverage for name in described if (card := first[name].card) is not None},
-        "measures": list(measures),
+        "measures": measures,
     }
 
 
@@ -171,6 +174,23 @@ def _training(results: Sequence[Result], problems: list[str]) -> list[dict[str, 
             else None
         )
     return curves
+
+
+def _measures(results: Sequence[Result], problems: list[str]) -> list[dict[str, Any]]:
+    """Return rows about attention and margins; name files that cannot be read among the `problems`."""
+    rows: list[dict[str, Any]] = []
+    for result in results:
+        try:
+            rows += measures_data([result])
+        except BadInput as error:
+            problems.append(f"no measures: {error}")
+    every_head = len({(row["variant"], row["seed"]) for row in rows}) <= _EVERY_HEAD
+    kept = [row for row in rows if row["measure"] != "mass" or row["best"] or every_head]
+    return [{name: _rounded(row[name]) for name in _MEASURE} for row in kept if row["dependency"] is None]
+
+
+def _rounded(value: Any) -> Any:
+    return _short(value) if isinstance(value, float) else value
 
 
 def _finite(value: float | None) -> bool:

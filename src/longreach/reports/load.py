@@ -99,7 +99,7 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[RunResult], list[str]]:
     if not results:
         named = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
         raise BadInput(f"no finished run in {', '.join(map(str, paths))}{f': {named}' if named else ''}")
-    return _in_recipe_order(_tell_apart(results)), problems
+    return in_recipe_order(_tell_apart(results)), problems
 
 
 def load_results(paths: Sequence[Path]) -> tuple[list[Result], list[str]]:
@@ -144,7 +144,7 @@ def _folder_name(result: RunResult) -> str:
     return "/".join(parts[-2:] if result.info.variant else parts[-1:])
 
 
-def _in_recipe_order(results: list[RunResult]) -> list[RunResult]:
+def in_recipe_order(results: list[RunResult]) -> list[RunResult]:
     """Sort the runs of each recipe by its order of variants.  Recipes stay in the order in which they were found."""
     recipes = list(dict.fromkeys(result.info.recipe for result in results))
     known = {name: _order_of_recipe([r for r in results if r.info.recipe == name]) for name in recipes}

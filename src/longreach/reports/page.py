@@ -13,7 +13,7 @@ from longreach.reports.load import Result
 
 def render_page(results: Sequence[Result], title: str, problems: Sequence[str] = ()) -> str:
     """Return the page as HTML; `problems` are lines about runs that are left out."""
-    data = explorer_data(results, title, problems, [])
+    data = explorer_data(results, title, problems)
     variants, runs = len(data["variants"]), len(results)
     summary = f"{variants} variant{'s' * (variants != 1)}, {runs} run{'s' * (runs != 1)}"
     # autoescape: names and settings come from files that anyone may have written

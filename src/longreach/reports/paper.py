@@ -14,13 +14,14 @@ from longreach.reports.errors_figure import errors_figure
 from longreach.reports.figures import coverage_figure, loss_figure, reach_figure, save_figure
 from longreach.reports.heatmap_figure import heatmap_figure
 from longreach.reports.load import Result, RunResult
+from longreach.reports.measures import measures_figure
 from longreach.reports.text import losses_figure
 
 FIGURES = {
     "reach": ("size", "metric", "panels", "scale"),
     "heatmap": ("size", "metric", "panels", "x", "y"),
     "errors": ("size", "scale"),
-    "mass": (),
+    "mass": ("size",),
     "training": ("size",),
     "coverage": ("size",),
     "losses": ("size", "scale"),
@@ -85,10 +86,7 @@ def _draw(kind: str, results: Sequence[Result], settings: dict[str, Any]) -> Fig
         case "errors":
             return errors_figure(results, **settings)
         case "mass":
-            from longreach.reports.measures import measures_figure  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-            drawn_measures: Figure | None = measures_figure(results)
-            return drawn_measures
+            return measures_figure(results, **settings)
         case "training":
             return loss_figure([result for result in results if isinstance(result, RunResult)], **settings)
         case "coverage":

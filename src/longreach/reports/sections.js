@@ -168,29 +168,52 @@ function drawCoverage() {
 }
 
 function drawMeasures() {
-  const names = [...new Set(data.measures.map((row) => row.measure))];
+  const names = Object.keys(data.measureTitles).filter((name) => data.measures.some((row) => row.measure === name));
   if (!show("measures-section", names.length > 0)) return;
-  const layout = baseLayout(380), grid = gridOf(names.length), traces = [], walk = [];
+  const layout = baseLayout(380), grid = gridOf(names.length), traces = [], walk = [], drawn = new Set();
   layout.height *= grid.rows;
   names.forEach((measure, number) => {
     const rows = data.measures.filter((row) => row.measure === measure);
-    const axes = placePanel(layout, grid, number, measure);
+    const axes = placePanel(layout, grid, number, data.measureTitles[measure]);
     const lengths = [...new Set(rows.map((row) => row.length))].sort((a, b) => a - b);
     styleAxes(layout, axes, lengths, lengths.at(-1) > 4 * lengths[0], true);
-    axis(layout, axes.yaxis).title.text = measure;
-    groupBy(rows, (row) => `${row.variant} ${row.seed} ${row.name} ${JSON.stringify(row.overrides ?? {})}`).forEach((points) => {
+    const measured = new Set(rows.map((row) => row.variant));
+    markTraining(layout, axes, data.runs.filter((run) => measured.has(data.variants[run.variant].name)).map((run) => ({run})), lengths, lengths.at(-1) > 4 * lengths[0], true);
+    axis(layout, axes.yaxis).title.text = measure === "mass" ? "share of attention" : "nats";
+    const chosen = (row) => measure !== "mass" || row.best;
+    const groups = [...groupBy(rows, (row) => JSON.stringify([row.variant, row.seed, row.name, row.setting])).values()];
+    groups.sort((one, other) => chosen(one[0]) - chosen(other[0]));
+    for (const points of groups) {
       points.sort((one, other) => one.length - other.length);
-      const place = data.variants.findIndex((variant) => variant.name === points[0].variant);
-      const look = lookOf("variant", points[0].variant, Math.max(0, place)), thick = points[0].chosen ?? true;
-      if (thick) walk.push(traces.length);
+      const {variant, seed, name} = points[0], thick = chosen(points[0]);
+      const look = lookOf("variant", variant, 0);
+      const first = thick && !drawn.has(variant);
+      if (thick) {
+        drawn.add(variant);
+        walk.push(traces.length);
+      }
       traces.push({
-        ...axes, x: points.map((row) => row.length), y: points.map((row) => row.mean), mode: thick ? "lines+markers" : "lines", hoverinfo: "text", name: plain(points[0].variant), showlegend: false,
-        opacity: thick ? 1 : 0.35, line: {color: look.colour, width: thick ? 3 : 1, dash: look.dash}, marker: {color: look.colour, symbol: look.mark},
-        text: points.map((row) => `${plain(row.variant)}, seed ${row.seed}, ${plain(row.name)}<br>length ${row.length}: ${row.mean.toPrecision(3)}${row.low == null ? "" : ` (${row.low.toPrecision(3)} to ${row.high.toPrecision(3)})`}<br>${row.samples} samples`),
+        ...axes, x: points.map((row) => row.length), y: points.map((row) => row.mean), mode: thick ? "lines+markers" : "lines", hoverinfo: "text",
+        name: plain(variant), legendgroup: variant, showlegend: first, opacity: thick ? 1 : 0.35,
+        line: {color: look.colour, width: thick ? 3 : 1, dash: look.dash}, marker: {color: look.colour, symbol: look.mark},
+        text: points.map((row) => measureText(row, variant, seed, name)),
       });
-    });
+      if (measure === "mass" && thick) {
+        traces.push({...axes, x: points.map((row) => row.length), y: points.map((row) => row.even), mode: "lines", hoverinfo: "skip", showlegend: false, legendgroup: variant, line: {color: look.colour, width: 1, dash: "dot"}});
+      }
+    }
   });
-  render("measures", traces, layout, "Measures inside the model by length.", walk);
+  placeLegend(layout, [...drawn]);
+  render("measures", traces, layout, "Attention on the true dependencies and margins, by length.", walk);
+}
+
+function measureText(row, variant, seed, name) {
+  const spread = row.low === null ? "" : ` (${row.low.toPrecision(3)} to ${row.high.toPrecision(3)})`;
+  const parts = [`${plain(variant)}, seed ${seed}, ${plain(name)}${row.setting ? `, ${plain(row.setting)}` : ""}`, `length ${row.length}: ${row.mean.toPrecision(3)}${spread}`];
+  if (row.even !== null) parts.push(`even attention: ${row.even.toPrecision(3)}`);
+  if (row.low_quantile !== null) parts.push(`lowest 1% of steps: ${row.low_quantile.toPrecision(3)}`);
+  if (row.not_ahead !== null) parts.push(`not ahead in ${(100 * row.not_ahead).toPrecision(2)}% of steps`);
+  return [...parts, `${row.samples} samples`].join("<br>");
 }
 
 // ---- tables

@@ -4,6 +4,7 @@ from longreach.runs.check import check
 from longreach.runs.execute import choose_device, execute, execute_together, refuse_other_config, use_threads
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
 from longreach.runs.lock import HOLDER, LOCK, hold, is_locked, wait_for_lock
+from longreach.runs.measuring import MeasurePlan, measure_run, plan_measures
 from longreach.runs.observer import Observer
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
 from longreach.runs.parts import new_model, runs_together
@@ -30,6 +31,7 @@ __all__ = [
     "LOCK",
     "MEASURED_STEPS",
     "SECTIONS",
+    "MeasurePlan",
     "Observer",
     "Recipe",
     "RunConfig",
@@ -52,9 +54,11 @@ __all__ = [
     "left_out",
     "load_model",
     "load_recipe",
+    "measure_run",
     "new_model",
     "on_preset",
     "parse_recipe",
+    "plan_measures",
     "refuse_other_config",
     "run_test",
     "runs_together",

@@ -9,6 +9,7 @@ log.jsonl          what happened, and when: started, resumed, changed, checkpoin
 tracking.json      what the run is called in Weights & Biases or trackio, if it was sent there
 scores.json, .csv  counts per cell          card.json   the information card
 losses.json        on text: loss by context and by position; every token's in losses.safetensors
+measures.json      from `eval --measure`: attention on the true dependencies and margins, by length
 """
 
 import json
@@ -28,11 +29,14 @@ from longreach.errors import BadInput, RunFailed, argument
 from longreach.evaluation import (
     Card,
     Loss,
+    Measures,
     Score,
     TextResult,
     from_json,
     losses_from_json,
     losses_to_json,
+    measures_from_json,
+    measures_to_json,
     resolve_axes,
     to_csv,
     to_json,
@@ -40,7 +44,7 @@ from longreach.evaluation import (
 from longreach.execution import ExecutionConfig
 from longreach.runs.origin import is_signed, places_of_classes, sign
 from longreach.runs.recipe import RunConfig
-from longreach.system.files import append_line, naming_damage, parse_json, read_json, write_atomically
+from longreach.system.files import append_line, naming_damage, parse_json, read_json, read_note, write_atomically
 from longreach.system.imports import RunOrigin, names_of_run
 from longreach.tasks.checking import CheckRecord
 from longreach.version import PACKAGE, __version__
@@ -236,6 +240,16 @@ class RunFolder:
         path = self.path / "losses.json"
         return read_json(path, losses_from_json) if path.exists() else []
 
+    def measures(self) -> Measures | None:
+        """Return the measures of `eval --measure`; None if nothing was measured."""
+        return read_note(self.path / "measures.json", measures_from_json)
+
+    def save_measures(self, measures: Measures) -> None:
+        try:
+            self._write_json("measures.json", measures_to_json(measures))
+        except OSError as error:
+            raise RunFailed(f"could not save measures to {self.path}: {error.strerror}") from error
+
     def card(self) -> Card:
         return read_json(self.path / "card.json", lambda content: build(Card, content))
 
@@ -293,7 +307,7 @@ def gather_info(
 ) -> RunInfo:
     """Of a run that starts now."""
     commit = commit_of_this_code()
-    return RunInfo(recipe, variant, seed, _device_name(device), _versions(), commit, title, list(stack), ranks)
+    return RunInfo(recipe, variant, seed, device_name(device), _versions(), commit, title, list(stack), ranks)
 
 
 def _versions() -> dict[str, str]:
@@ -306,7 +320,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _device_name(device: str) -> str:
+def device_name(device: str) -> str:
+    """Return the name of a GPU, or the number of threads of a CPU."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu ({torch.get_num_threads()} threads)"

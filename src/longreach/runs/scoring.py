@@ -45,7 +45,7 @@ def score_run(run: Run, device: str, observer: Observer) -> bool:
     config, folder, seed, model, journal, tracker = run
     journal.note("testing")
     with observer.profile.phase(LOAD):
-        load_checkpoint(_selected(folder, config), model)
+        load_checkpoint(selected_checkpoint(folder, config), model)
     tested = config.held_out()
     report = observer.phase(f"test {label(folder)}", work_of_test(tested, config.evaluate))
     for line in left_out(tested, config.evaluate):
@@ -166,11 +166,12 @@ def load_model(folder: RunFolder, device: str = "cpu", trust: bool = False) -> t
     config = folder.config(trust)
     refuse_other_corpus(folder, config.task)
     model = new_model(config, seed=0, device=device)
-    load_checkpoint(_selected(folder, config), model)
+    load_checkpoint(selected_checkpoint(folder, config), model)
     return config, model.eval()
 
 
-def _selected(folder: RunFolder, config: RunConfig) -> Checkpoint:
+def selected_checkpoint(folder: RunFolder, config: RunConfig) -> Checkpoint:
+    """Return the checkpoint that tests load; raise BadInput if there is none."""
     checkpoints = list_checkpoints(folder.checkpoints)
     if not checkpoints:
         raise BadInput(f"{folder.path} has no checkpoint yet")

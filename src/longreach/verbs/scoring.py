@@ -2,13 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longreach.config import Lengths, Plain, build, to_plain
 from longreach.errors import BadInput, argument
-from longreach.evaluation import EvalConfig, Score, TextResult, make_card
+from longreach.evaluation import EvalConfig, Measures, Score, TextResult, make_card
+from longreach.evaluation.measures import MeasureName, read_names
 from longreach.execution import ExecutionConfig
-from longreach.runs import RunFolder, expect_test, find_runs, left_out, run_test, work_of_test
+from longreach.runs import (
+    RunFolder,
+    expect_test,
+    find_runs,
+    left_out,
+    measure_run,
+    plan_measures,
+    run_test,
+    work_of_test,
+)
 from longreach.training import legal_lengths
 from longreach.verbs.progress import Watch, bars
 from longreach.verbs.trained import Trained, TrainedRun, load_trained
@@ -17,12 +27,28 @@ if TYPE_CHECKING:
     from longreach.reports import RunResult
 
 
+class Scored(NamedTuple):
+    """The test of a run folder."""
+
+    result: "RunResult"
+    measures: Measures | None
+    """The measures of this test; None if none was asked for or applies."""
+
+
+class _Tested(NamedTuple):
+    asked: EvalConfig
+    scores: list[Score]
+    text: TextResult | None
+    measures: Measures | None
+
+
 def evaluate(
     run: TrainedRun,
     *,
     lengths: Lengths | str | int | Sequence[int] | None = None,
     samples: int | None = None,
     axes: Mapping[str, Sequence[Any]] | None = None,
+    measure: str | Sequence[str] | None = None,
     execution: ExecutionConfig | Mapping[str, Any] | None = None,
     device: str | None = None,
     trust: bool = False,
@@ -36,6 +62,8 @@ def evaluate(
         lengths: Test lengths such as `"20:500:20"` or `[10, 20, 40]`.
         samples: Samples of each length.
         axes: Task settings to vary, such as `{"k": [4, 6]}`.
+        measure: Measures to write into the run folder too: `"mass"`, `"margin"`, `"token_margin"` or a list of them.
+            `RunFolder.measures` reads them.
         execution: Fields of `ExecutionConfig` that differ from the run's own.
         device: `auto`, `cpu` or `cuda`; short for `execution={"device": ...}`.
         trust: Let the run folder name classes of the working folder.
@@ -43,11 +71,15 @@ def evaluate(
         settings: Other fields of `EvalConfig`.  A field that is not given keeps its value from the run's own test.
 
     Raises:
-        BadInput: A setting does not exist or does not fit the model.
+        BadInput: A setting does not exist or does not fit the model, or no measure applies to it.
     """
     changes = given(lengths=lengths, samples=samples, axes=axes) | settings
     asked = _execution(execution, device)
-    return _test(load_trained(run, _device(asked), trust), changes, asked, bars(progress))[1]
+    names = _names(measure)
+    trained = load_trained(run, _device(asked), trust)
+    if names and trained.folder is None:
+        raise BadInput(f"{argument('measure')} writes into a run folder, which a model from memory does not have")
+    return _test(trained, changes, asked, bars(progress), measure=names).scores
 
 
 def evaluate_runs(
@@ -56,6 +88,7 @@ def evaluate_runs(
     lengths: Lengths | str | int | Sequence[int] | None = None,
     samples: int | None = None,
     axes: Mapping[str, Sequence[Any]] | None = None,
+    measure: str | Sequence[str] | None = None,
     execution: ExecutionConfig | Mapping[str, Any] | None = None,
     device: str | None = None,
     trust: bool = False,
@@ -64,11 +97,16 @@ def evaluate_runs(
 ) -> "list[RunResult]":
     """Test every run below a folder; return scores, losses on text, and information cards.
 
-    The arguments are those of `evaluate`.
+    The arguments are those of `evaluate`.  Of several runs, those to which no measure applies are only tested.
     """
     changes = given(lengths=lengths, samples=samples, axes=axes) | settings
     asked = _execution(execution, device)
-    return [score_folder(found, changes, asked, trust, bars(progress)) for found in runs_below(folder)]
+    folders, names = runs_below(folder), _names(measure)
+    several = len(folders) > 1
+    return [
+        score_folder(found, changes, asked, trust, bars(progress), measure=names, several=several).result
+        for found in folders
+    ]
 
 
 def _execution(settings: ExecutionConfig | Mapping[str, Any] | None, device: str | None) -> Plain:
@@ -80,6 +118,10 @@ def _execution(settings: ExecutionConfig | Mapping[str, Any] | None, device: str
 def _device(execution: Plain) -> str:
     """Return the device that was given: the device of the training may be another machine's."""
     return build(ExecutionConfig, execution, "execution").device
+
+
+def _names(measure: str | Sequence[str] | None) -> tuple[MeasureName, ...]:
+    return () if measure is None else read_names(measure)
 
 
 def given(**settings: Any) -> Plain:
@@ -96,22 +138,38 @@ def runs_below(folder: str | Path) -> list[RunFolder]:
 
 
 def score_folder(
-    folder: RunFolder, changes: Plain, execution: Plain, trust: bool, watch: Watch, where: str = ""
-) -> "RunResult":
-    """Test the model of a run folder; `where` is the recipe section that errors name in front of a setting."""
+    folder: RunFolder,
+    changes: Plain,
+    execution: Plain,
+    trust: bool,
+    watch: Watch,
+    where: str = "",
+    measure: Sequence[MeasureName] = (),
+    several: bool = False,
+) -> Scored:
+    """Test the model of a run folder; `where` is the recipe section that errors name in front of a setting.
+
+    If no measure applies, raise BadInput, or only say so if it is one of `several` runs.
+    """
     from longreach.reports import run_result  # matplotlib takes a while to load
 
     trained = load_trained(folder, _device(execution), trust)
-    asked, scores, text = _test(trained, changes, execution, watch, where)
+    asked, scores, text, measures = _test(trained, changes, execution, watch, where, measure, several)
     config, info = trained.config, folder.info()
     lengths = legal_lengths(config.task, config.train.lengths)
     card = make_card(config.task, config.ids, lengths, asked, config.train.prime, task_check=info.task_check)
-    return run_result(folder, info, scores, card, () if text is None else text.losses)
+    return Scored(run_result(folder, info, scores, card, () if text is None else text.losses), measures)
 
 
 def _test(
-    trained: Trained, changes: Plain, execution: Plain, watch: Watch, where: str = ""
-) -> tuple[EvalConfig, list[Score], TextResult | None]:
+    trained: Trained,
+    changes: Plain,
+    execution: Plain,
+    watch: Watch,
+    where: str = "",
+    measure: Sequence[MeasureName] = (),
+    several: bool = False,
+) -> _Tested:
     config, model, device, folder = trained
     asked = _asked(config.evaluate, changes, where)
     computed = build(ExecutionConfig, {**to_plain(config.execution), **execution}, "execution")
@@ -121,16 +179,28 @@ def _test(
         )
     tested = config.held_out()
     skipped = left_out(tested, asked)
+    budget = computed.batch_tokens
     with watch() as observer:
+        plan = plan_measures(model, config, asked, measure, device, budget, observer) if measure else None
+        if plan is not None and not plan.names and not several:
+            raise BadInput(*plan.notes)
+        if plan is not None and folder is not None:
+            folder.measures()  # a damaged file is refused before the work
         if folder is not None and not folder.finished:
             observer.say(f"{folder.path} is not finished: its newest checkpoint is tested")
         for line in skipped:
             observer.say(f"left out: {line}")
+        for line in () if plan is None else plan.notes:
+            observer.say(line if folder is None else f"{folder.path}: {line}")
         title = "test" if folder is None else f"test {folder.path}"
         report = observer.phase(title, work_of_test(tested, asked))
         expect_test(model, config, asked, computed, device, observer)
         seed = 0 if folder is None else folder.info().seed
-        return asked, *run_test(model, tested, config.ids, asked, seed, device, computed, report)
+        scores, text = run_test(model, tested, config.ids, asked, seed, device, computed, report)
+        measures = None
+        if plan is not None and plan.names and folder is not None:
+            measures = measure_run(model, config, asked, plan, device, budget, folder, observer)
+        return _Tested(asked, scores, text, measures)
 
 
 def _asked(stored: EvalConfig, changes: Plain, where: str) -> EvalConfig:

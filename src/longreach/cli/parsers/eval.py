@@ -25,9 +25,18 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--encoding", help="another encoding for the same weights: self_extend, or {name: rerope, window: 20}"
     )
+    parser.add_argument(
+        "--measure",
+        help="also measure why, and write it into the run folder: mass (attention on the true dependencies), margin (of"
+        " predicted IDs), token_margin (of tokens), or several as in mass,margin",
+    )
     parser.add_argument("--prompt-ids-only", action="store_true", help="predicted IDs: only those the prompt has")
     parser.add_argument("--device", help="auto, cpu, cuda (default: auto)")
-    parser.add_argument("--out", type=Path, help="write the scores, of text the losses too, to this .json or .csv file")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="write scores, losses on text and measures to this .json file, or without measures to this .csv file",
+    )
     parser.add_argument("--json", action="store_true", help="print the same as JSON, and no progress")
     add_trust(parser)
     parser.set_defaults(verb="longreach.cli.eval.run", takes_settings=True)

@@ -1,0 +1,286 @@
+"""Why a model fails with length: attention on the true dependencies and margins, as rows, tables and a figure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from rich.table import Table
+from rich.text import Text
+
+from longreach.evaluation import MEASURES, Measure, Measures
+from longreach.reports.axes import Size, length_axis, limit_lengths, make_panels, wrap
+from longreach.reports.load import Result, RunResult, variant_order
+from longreach.reports.style import PAPER, TRAINED, Style, styles
+from longreach.reports.tables import spread_out
+from longreach.system.labels import label
+
+TITLES = {
+    "mass": "attention on the true dependencies",
+    "margin": "margin of the true ID (nats)",
+    "token_margin": "margin of the true token (nats)",
+}
+_FEW = 3
+"""Variants up to which the heads that were not chosen are drawn too."""
+_LEVEL_MARKERS = ("o", "s", "^", "D")
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """The measures of one run, and what its curves are called."""
+
+    variant: str
+    seed: int
+    trained_to: int
+    measures: Measures
+
+    @staticmethod
+    def of(result: RunResult, measures: Measures) -> "MeasuredRun":
+        """Return the measures with the IDs of the run's own test: others would be a control, or another encoding."""
+        own = [entry for entry in measures.entries if entry.ids == result.card.test_ids]
+        kept = Measures(measures.step, measures.chosen, own)
+        return MeasuredRun(result.variant, result.seed, result.trained_to, kept)
+
+    def entries(self, measure: str, keep: Callable[[Measure], bool]) -> list[Measure]:
+        """Return some entries of a measure, by rising length."""
+        found = [entry for entry in self.measures.entries if entry.measure == measure and keep(entry)]
+        return sorted(found, key=lambda entry: entry.length)
+
+
+def measured_runs(results: Sequence[Result]) -> list[MeasuredRun]:
+    """Read the measures of all runs that have some; files of scores have none."""
+    found = []
+    for result in results:
+        if isinstance(result, RunResult) and (measures := result.folder.measures()) is not None:
+            found.append(MeasuredRun.of(result, measures))
+    return found
+
+
+def measures_data(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Return a plain row for each measure of the runs' own test IDs.
+
+    `low` and `high` are the 95% interval of the mean over samples, None for one sample.  `best` marks the heads that
+    were chosen at the longest training length.  Values that do not apply are None.
+    """
+    return [_row(run, entry) for run in measured_runs(results) for entry in run.measures.entries]
+
+
+def _row(run: MeasuredRun, entry: Measure) -> dict[str, Any]:
+    low, high = entry.interval() or (None, None)
+    return {
+        "variant": run.variant,
+        "seed": run.seed,
+        "measure": entry.measure,
+        "name": measure_name(entry),
+        "length": entry.length,
+        "setting": entry.setting,
+        "overrides": dict(entry.overrides),
+        "mean": entry.mean,
+        "low": low,
+        "high": high,
+        "samples": entry.samples,
+        "steps": entry.steps,
+        "lowest": entry.lowest,
+        "best": entry.measure == "mass" and run.measures.is_best(entry),
+        "layer": entry.layer,
+        "head": entry.head,
+        "dependency": entry.dependency,
+        "level": entry.level,
+        "even": entry.even,
+        "low_quantile": entry.low_quantile,
+        "not_ahead": None if entry.not_ahead is None else entry.not_ahead / entry.steps,
+        "trained": entry.length <= run.trained_to,
+    }
+
+
+def measure_name(entry: Measure) -> str:
+    """Return the head or the level that an entry is about, counted from 0 as `inspect` does."""
+    if entry.measure != "mass":
+        return entry.level or "token"
+    head = f"layer {entry.layer} head {entry.head}"
+    return head if entry.dependency is None else f"{head}, dependency {entry.dependency}"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One row of a table or curve of a figure: the values of each seed by length."""
+
+    variant: str
+    setting: str
+    name: str
+    seeds: list[dict[int, float]]
+
+    def middle(self) -> dict[int, float]:
+        """Return the median over seeds at each length."""
+        lengths = sorted({length for seed in self.seeds for length in seed})
+        return {n: median(seed[n] for seed in self.seeds if n in seed) for n in lengths}
+
+
+def _lines(
+    runs: Sequence[MeasuredRun],
+    measure: str,
+    value: Callable[[Measure], float],
+    name: Callable[[Measure], str],
+    keep: Callable[[MeasuredRun, Measure], bool] = lambda run, entry: True,
+) -> list[_Line]:
+    """Group entries by variant, setting and name."""
+    found: dict[tuple[str, str, str], dict[int, dict[int, float]]] = {}
+    for number, run in enumerate(runs):
+        for entry in run.entries(measure, lambda entry, run=run: keep(run, entry)):  # type: ignore[misc]
+            seeds = found.setdefault((run.variant, entry.setting, name(entry)), {})
+            seeds.setdefault(number, {})[entry.length] = value(entry)
+    return [_Line(*key, list(seeds.values())) for key, seeds in found.items()]
+
+
+def _best(run: MeasuredRun, entry: Measure) -> bool:
+    return run.measures.is_best(entry)
+
+
+def _table_lines(runs: Sequence[MeasuredRun], measure: str) -> list[_Line]:
+    if measure == "mass":
+        best = _lines(runs, measure, lambda entry: entry.mean, lambda entry: "best head", _is_best_of_all)
+        return [*best, *_lines(runs, measure, _even, lambda entry: "even attention", _is_best_of_all)]
+    means = _lines(runs, measure, lambda entry: entry.mean, measure_name)
+    return [*means, *_lines(runs, measure, _not_ahead, lambda entry: f"{measure_name(entry)}: not ahead")]
+
+
+def _even(entry: Measure) -> float:
+    return entry.even or 0.0
+
+
+def _not_ahead(entry: Measure) -> float:
+    return (entry.not_ahead or 0) / entry.steps
+
+
+def _is_best_of_all(run: MeasuredRun, entry: Measure) -> bool:
+    return entry.dependency is None and run.measures.is_best(entry)
+
+
+def measure_tables(runs: Sequence[MeasuredRun], width: int = 80) -> list[Table]:
+    """Return a table of each measure by length: medians over seeds, as many lengths as fit into the width."""
+    found = []
+    for measure in MEASURES:
+        lines = _table_lines(runs, measure)
+        if lines:
+            lines.sort(key=lambda line: [run.variant for run in runs].index(line.variant))
+            found.append(_table(lines, TITLES[measure], runs, width))
+    return found
+
+
+def _table(lines: list[_Line], title: str, runs: Sequence[MeasuredRun], width: int) -> Table:
+    several = len({(run.variant, run.seed) for run in runs}) > len({run.variant for run in runs})
+    caption = f"{'median over seeds.  ' if several else ''}* = within the training lengths"
+    table = Table(title=Text(title, style="table.title"), caption=caption, title_justify="left", caption_justify="left")
+    varied = any(line.setting for line in lines)
+    columns = [["variant     ", *(line.variant[:16] for line in lines)]]
+    columns += [["setting", *(line.setting for line in lines)]] if varied else []
+    columns += [["of", *(line.name for line in lines)]]
+    taken = sum(3 + max(map(len, column)) for column in columns) + 1
+    lengths = sorted({length for line in lines for length in line.middle()})
+    lengths = spread_out(lengths, max(1, (width - taken) // 8))
+    table.add_column("variant", overflow="fold", min_width=12)
+    if varied:
+        table.add_column("setting", no_wrap=True)
+    table.add_column("of", no_wrap=True)
+    for length in lengths:
+        trained = all(length <= run.trained_to for run in runs)
+        table.add_column(f"{length}{'*' if trained else ''}", justify="right", no_wrap=True)
+    for line in lines:
+        middle = line.middle()
+        texts = [line.variant, *([line.setting] if varied else []), line.name]
+        numbers = [f"{middle[length]:.3g}" if length in middle else "-" for length in lengths]
+        table.add_row(*map(Text, texts), *numbers)
+    return table
+
+
+@matplotlib.rc_context(PAPER)
+def measures_figure(results: Sequence[Result], title: str = "", size: Size = "page") -> Figure | None:
+    """Draw each measure that exists against length, one panel each; None if nothing was measured.
+
+    Attention: the head that was chosen at the longest training length is thick, and of few variants the other heads are
+    thin; dotted is even attention.  Margins: the mean is thick, and 1% of the steps lie at or below the thin line.
+    """
+    runs = measured_runs(results)
+    panels = [measure for measure in MEASURES if any(run.entries(measure, _any) for run in runs)]
+    if not panels:
+        return None
+    figure, axes = make_panels(len(panels), size, narrowest=3.0, share_y=False)
+    style = styles(variant_order(results))
+    for axis, measure in zip(axes, panels, strict=True):
+        (_draw_mass if measure == "mass" else _draw_margin)(axis, runs, measure, style)
+        _frame(axis, runs, measure)
+    if title:
+        figure.suptitle(wrap(title, 100), fontsize=9)
+    return figure
+
+
+def _any(entry: Measure) -> bool:
+    return True
+
+
+def _draw_mass(
+    axis: "matplotlib.axes.Axes", runs: Sequence[MeasuredRun], measure: str, style: dict[str, Style]
+) -> None:
+    if len({run.variant for run in runs}) <= _FEW:
+        first = list({run.variant: run for run in reversed(runs)}.values())
+        for line in _lines(
+            first, measure, lambda e: e.mean, measure_name, lambda run, e: e.dependency is None and not _best(run, e)
+        ):
+            middle = line.middle()
+            axis.plot(list(middle), list(middle.values()), color=style[line.variant]["color"], lw=0.6, alpha=0.45)
+    for line in _lines(runs, measure, lambda e: e.mean, lambda e: "best head", _is_best_of_all):
+        _draw(axis, line, style[line.variant], _curve_name(line))
+    even = _lines(runs, measure, _even, lambda e: "even attention", _is_best_of_all)
+    shown: set[tuple[Any, ...]] = set()
+    for line in even:
+        middle = line.middle()
+        points = tuple(middle.items())
+        if points not in shown:
+            name = None if shown else "even attention"
+            axis.plot(list(middle), list(middle.values()), color="#555555", lw=1, ls=":", label=name)
+        shown.add(points)
+    axis.set_ylim(-0.03, 1.05)
+
+
+def _draw_margin(
+    axis: "matplotlib.axes.Axes", runs: Sequence[MeasuredRun], measure: str, style: dict[str, Style]
+) -> None:
+    means = _lines(runs, measure, lambda e: e.mean, measure_name)
+    names = list(dict.fromkeys(line.name for line in means))
+    lowest = _lines(runs, measure, lambda e: e.low_quantile or 0.0, measure_name)
+    for line, low in zip(means, lowest, strict=True):
+        look = style[line.variant]
+        if len(names) > 1:  # markers tell levels apart; colours and kinds of lines tell variants apart
+            look = look | {"marker": _LEVEL_MARKERS[names.index(line.name) % len(_LEVEL_MARKERS)]}
+        _draw(axis, line, look, _curve_name(line) + (f": {line.name}" if len(names) > 1 else ""))
+        points = low.middle()
+        axis.plot(list(points), list(points.values()), color=look["color"], ls=look["linestyle"], lw=0.7, alpha=0.6)
+    axis.axhline(0, color="#555555", lw=1)
+
+
+def _curve_name(line: _Line) -> str:
+    return f"{line.variant}, {line.setting}" if line.setting else line.variant
+
+
+def _draw(axis: "matplotlib.axes.Axes", line: _Line, look: Style, name: str) -> None:
+    """Draw the median over seeds, and every seed as a thin line if there are several."""
+    middle = line.middle()
+    axis.plot(list(middle), list(middle.values()), lw=1.5, ms=3.2, markeredgewidth=0, label=label(name), **look)
+    for seed in line.seeds if len(line.seeds) > 1 else ():
+        axis.plot(list(seed), list(seed.values()), color=look["color"], lw=0.7, alpha=0.5)
+
+
+def _frame(axis: "matplotlib.axes.Axes", runs: Sequence[MeasuredRun], measure: str) -> None:
+    """Set the scale and the labels, and shade the training lengths."""
+    shown = [run for run in runs if run.entries(measure, _any)]
+    lengths = sorted({entry.length for run in shown for entry in run.entries(measure, _any)})
+    longest = max(run.trained_to for run in shown)
+    limit_lengths(axis, [*lengths, min(longest, lengths[-1])], None)
+    length_axis(axis, lengths)
+    left = axis.get_xlim()[0]
+    if longest > left:
+        axis.axvspan(left, longest, color=TRAINED, lw=0, zorder=0)
+    axis.set(xlabel="length", title=TITLES[measure])
+    axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2, handlelength=2.8)
