@@ -333,6 +333,7 @@ def test_a_figure_of_many_variants_says_which_it_shows():
         (["--figure", "training", "--out", "x.pdf"], "only folders of runs have a training log"),
         (["--figure", "coverage", "--out", "x.pdf"], "no result has an information card"),
         (["--figure", "losses", "--out", "x.pdf"], "no result has losses of texts"),
+        (["--figure", "mass", "--out", "x.pdf"], "no result has measures of attention"),
     ],
 )
 def test_each_mistake_has_one_line(tmp_path, monkeypatch, capsys, arguments, complaint):
