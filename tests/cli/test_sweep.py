@@ -14,7 +14,7 @@ from longreach.sweeps import make_plan, read_states
 from longreach.sweeps.progress import Progress, write_progress
 from longreach.sweeps.state import note_failure
 from longreach.terminal import sweep_table
-from longreach.terminal.progress import duration
+from longreach.terminal.durations import duration
 
 SWEEP = {
     "task": "parity_scratchpad",
