@@ -3,7 +3,6 @@
 from longreach.runs.check import check
 from longreach.runs.execute import choose_device, execute, execute_together, refuse_other_config, use_threads
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
-from longreach.runs.lock import HOLDER, LOCK, hold, is_locked, wait_for_lock
 from longreach.runs.observer import Observer
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
 from longreach.runs.parts import new_model, runs_together
@@ -25,6 +24,7 @@ from longreach.runs.recipe import (
 from longreach.runs.scoring import expect_test, left_out, load_model, run_test, work_of_test
 from longreach.runs.stacks import cut_into_stacks
 from longreach.runs.tracking import check_trackers
+from longreach.system.lock import HOLDER, LOCK, hold, is_locked, wait_for_lock
 
 __all__ = [
     "HOLDER",
