@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from longreach.errors import BadInput, RunFailed
-from longreach.live.records import SWEEP, SWEEP_LOCK, SweepRecord
+from longreach.live.records import SWEEP, SWEEP_LOCK, SweepRecord, read_sweep
 from longreach.live.run import LiveRun, RunView, State, SweepState
 from longreach.live.scan import Folders, Listing
-from longreach.system.files import read_json
 from longreach.system.lock import is_locked
 
 STATES: tuple[State, ...] = get_args(State)
@@ -107,7 +106,7 @@ class Watched:
     def _record(self, path: str, listing: Listing) -> SweepRecord:
         changed, record = self._records.get(path, (None, None))
         if record is None or changed != listing.changed:
-            record = read_json(self.root / path / SWEEP, lambda content: SweepRecord(**content))
+            record = read_sweep(self.root / path)
             self._records[path] = listing.changed, record
         return record
 

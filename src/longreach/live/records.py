@@ -4,8 +4,9 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from longreach.system.files import read_note, write_atomically
+from longreach.system.files import read_json, read_note, write_atomically
 
 PROGRESS = "progress.json"
 ATTEMPTS = "attempts.json"
@@ -78,11 +79,19 @@ class SweepRecord:
     runs: tuple[str, ...]
     """Folders below that of the sweep."""
 
-    def __post_init__(self) -> None:
-        if not (isinstance(self.title, str) and type(self.retries) is int and isinstance(self.runs, list | tuple)):
-            raise TypeError("a field has the wrong type")
-        if not all(isinstance(name, str) for name in self.runs):
-            raise TypeError("the name of a run is no text")
+
+def read_sweep(folder: Path) -> SweepRecord:
+    """Return the record of a sweep; raise BadInput if it is damaged."""
+    return read_json(folder / SWEEP, _sweep)
+
+
+def _sweep(content: Any) -> SweepRecord:
+    title, retries, runs = content["title"], content["retries"], content["runs"]
+    if not (isinstance(title, str) and type(retries) is int and isinstance(runs, list)):
+        raise TypeError("a field has the wrong type")
+    if not all(isinstance(name, str) for name in runs):
+        raise TypeError("the name of a run is no text")
+    return SweepRecord(title, retries, tuple(runs))
 
 
 def write_sweep(folder: Path, sweep: SweepRecord) -> None:

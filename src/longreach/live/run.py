@@ -1,6 +1,7 @@
 """One run folder, read while another process may be writing to it."""
 
 import math
+import os
 import re
 import time
 from collections import deque
@@ -143,7 +144,9 @@ class LiveRun:
         return RunView(
             name=name,
             state=self.state,
-            reason=self.reason or (self._metrics.problem if self.state == "finished" else ""),
+            reason=(self.reason or (self._metrics.problem if self.state == "finished" else "")).replace(
+                f"{self.path}{os.sep}", ""
+            ),
             variant=self._origin.variant,
             seed=self._origin.seed,
             title=self._origin.title,

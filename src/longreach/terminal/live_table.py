@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longreach.live import Overview, RunView, State, Watched
+from longreach.system.labels import visible
 from longreach.terminal.durations import duration
 
 STYLES: dict[State, str] = {
@@ -43,10 +44,10 @@ def overview_table(overview: Overview, width: int, ascii_only: bool = False) -> 
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("losses", overflow="fold", min_width=POINTS)
     for run, row in zip(overview.runs, cells, strict=True):
-        about = Text(run.reason) if run.reason else Text(sparkline(run, _ASCII if ascii_only else _BLOCKS))
+        about = Text(visible(run.reason)) if run.reason else Text(sparkline(run, _ASCII if ascii_only else _BLOCKS))
         state = Text(f"{run.state}, test" if run.phase == "test" else run.state, style=STYLES[run.state])
-        table.add_row(Text(run.name), state, *(row[name] for name in shown), about)
-    notes = [Text(_summary(overview))]
+        table.add_row(Text(visible(run.name)), state, *(row[name] for name in shown), about)
+    notes = [Text(visible(_summary(overview)))]
     for sweep in overview.sweeps:
         notes.append(Text(f"sweep {sweep.name}: {sweep.runs} runs, {'running' if sweep.running else 'not running'}"))
     notes += [Text(problem, style="red") for problem in overview.problems]
