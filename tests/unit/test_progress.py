@@ -66,11 +66,22 @@ def test_a_stack_counts_as_all_of_its_runs(clock):
     assert whole.later == ", and 2 more to do after it"
     work(whole, clock, "train a/seed-0, 1", 100, 20.0)
     assert whole.describe() == "runs 1 to 2 of 4, about 20 s of training left in all"
-    work(whole, clock, "test a/seed-0", 8, 3.0)
+    work(whole, clock, "test a/seed-0", 8, 0.5, until=4)
+    assert whole.describe() == "runs 1 to 2 of 4, about 20 s of training left in all"
+    clock.now += 2.5
+    whole.note(8)
     work(whole, clock, "test a/seed-1", 8, 3.0)
     assert whole.describe() == "runs 1 to 2 of 4, about 26 s left in all"
     whole.begin(1)
     assert whole.later == ""
+
+
+def test_a_test_that_ends_soon_is_measured_all_the_same(clock):
+    whole = Whole([[100], [100]], clock)
+    whole.begin(0)
+    work(whole, clock, "train a/seed-0", 100, 10.0)
+    work(whole, clock, "test a/seed-0", 8, 1.0)
+    assert whole.describe() == "run 1 of 2, about 11 s left in all"
 
 
 def test_a_resumed_run_is_measured_from_where_it_goes_on(clock):

@@ -1,5 +1,6 @@
 """The time left over all runs of a command."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,15 @@ _MEASURED = 2.0
 class _Pace:
     seconds: float = 0.0
     units: float = 0.0
+    enough: float = math.inf
+    """Units after which the pace is known, however short they took."""
 
     def of(self, units: float) -> float | None:
         """Return the seconds of further units; None if too little was measured."""
         if not units:
             return 0.0
-        return units * self.seconds / self.units if self.units and self.seconds >= _MEASURED else None
+        known = self.units and (self.seconds >= _MEASURED or self.units >= self.enough)
+        return units * self.seconds / self.units if known else None
 
 
 class Whole:
@@ -34,7 +38,7 @@ class Whole:
         """`stacks` has the training steps that each run has left; None for a run that is finished."""
         self.stacks, self.clock = stacks, clock
         self.number = 0
-        self._paces = {"train": _Pace(), "test": _Pace()}
+        self._paces = {"train": _Pace(), "test": _Pace(enough=1.0)}
         self._now: _Phase | None = None
         self._tested = 0
 
@@ -91,7 +95,8 @@ class Whole:
         before = self._paces[kind]
         if self._now is None or self._now.kind != kind or self._now.first is None:
             return before
-        return _Pace(before.seconds + self.clock() - self._now.started, before.units + self._units(kind))
+        seconds, units = self.clock() - self._now.started, self._units(kind)
+        return _Pace(before.seconds + seconds, before.units + units, before.enough)
 
     def _left(self, kind: str) -> float:
         """Return the units that are left in all."""
