@@ -57,7 +57,7 @@ class Whole:
         """Begin the training of the stack, or the test of one of its runs; the phase before has ended."""
         self._end_phase()
         kind = title.split()[0]
-        self._now = _Phase(kind, total, self.clock()) if kind in self._paces else None
+        self._now = _Phase(kind, total, self.clock()) if self.stacks and kind in self._paces else None
 
     def _end_phase(self) -> None:
         if self._now is not None:
