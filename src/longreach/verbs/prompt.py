@@ -7,7 +7,8 @@ from longreach.runs import RunConfig
 from longreach.system.capacity import check_memory
 from longreach.tasks import Sample, Task
 from longreach.terminal.console import say
-from longreach.terminal.progress import LONG, duration
+from longreach.terminal.durations import duration
+from longreach.terminal.progress import LONG
 
 _TOKEN_BYTES = 200
 """Memory per token of a sample: its draws, its word, its IDs and its masks."""
