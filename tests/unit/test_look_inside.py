@@ -28,9 +28,9 @@ from longreach.api import (
     build_model,
 )
 from longreach.attention import Attention
-from longreach.cli.inspect import verdict
 from longreach.errors import BadInput
 from longreach.evaluation import attention_figure, run_free
+from longreach.evaluation.inside import verdict
 from longreach.evaluation.look_inside import Truth, attention_weights, detail, look_inside, matching, sharing, watch
 from longreach.positions.encodings import Bias, Shape
 

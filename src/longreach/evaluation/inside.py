@@ -173,3 +173,16 @@ class Detail:
     """Per layer and head the attention on these tokens."""
     matched: list[list[list[float]]]
     """Per level, layer and head the attention on all tokens that share the step's ID at that level."""
+
+
+def verdict(inside: Inside) -> str:
+    """Return in one line whether the answer is right and, if not, the first error."""
+    unknown = "" if inside.knows_ids else " (the true IDs are not known)"
+    if inside.right is None:
+        return f"the true answer is not known{unknown}"
+    truth, error = " ".join(inside.true_answer or []), inside.first_error
+    if inside.right:
+        harmless = "" if error is None else f", though the ID of step {error[0]} is wrong"
+        return f"right{harmless}{unknown}"
+    place = "" if error is None else f"; the first error is the {error[1]} of step {error[0]}"
+    return f"wrong: {truth}{place}{unknown}"

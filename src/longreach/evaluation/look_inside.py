@@ -296,18 +296,31 @@ def _heads(weights: Float[Tensor, "layers heads read"], places: list[int]) -> li
 def detail(inside: Inside, task: Task, number: int) -> Detail:
     if not 0 <= number < len(inside.steps):
         raise BadInput(f"there is no step {number}: the answer has steps 0..{len(inside.steps) - 1}")
-    step, probabilities = inside.steps[number], inside.token_probabilities[number]
-    top = probabilities.topk(min(_LIKELIEST, len(probabilities)))
+    step, (tokens, ids) = inside.steps[number], likeliest(inside, task, number)
     weights = inside.weights[:, :, number, : step.index + 1]
     most = weights.amax((0, 1)).topk(min(_MOST_ATTENDED, step.index + 1)).indices.sort().values
     return Detail(
         step=number,
-        tokens=list(zip(task.words(top.indices.tolist()), top.values.tolist(), strict=True)),
-        ids=[_likeliest_ids(choice, number) for choice in inside.id_choices] if step.ids is not None else [],
+        tokens=tokens,
+        ids=ids,
         attended=most.tolist(),
         weights=weights[:, :, most].tolist(),
         matched=[weights[:, :, level.matches].sum(-1).tolist() for level in step.levels],
     )
+
+
+def likeliest(
+    inside: Inside, task: Task, number: int
+) -> tuple[list[tuple[str, float]], list[list[tuple[int, float]]]]:
+    """Return the likeliest tokens of a step and, per level, its likeliest IDs, with their probabilities.
+
+    Levels are left out where the model predicts no ID.
+    """
+    probabilities = inside.token_probabilities[number]
+    top = probabilities.topk(min(_LIKELIEST, len(probabilities)))
+    tokens = list(zip(task.words(top.indices.tolist()), top.values.tolist(), strict=True))
+    read = inside.steps[number].ids is not None
+    return tokens, [_likeliest_ids(choice, number) for choice in inside.id_choices] if read else []
 
 
 def _likeliest_ids(choice: IdChoice, number: int) -> list[tuple[int, float]]:
