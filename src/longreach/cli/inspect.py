@@ -10,7 +10,16 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from longreach.evaluation.inside import Detail, GeneratedStep, HeadAttention, Inside, LevelStep, MatchCount, Pointed, verdict
+from longreach.evaluation.inside import (
+    Detail,
+    GeneratedStep,
+    HeadAttention,
+    Inside,
+    LevelStep,
+    MatchCount,
+    Pointed,
+    verdict,
+)
 from longreach.evaluation.inside_data import inside_data
 from longreach.terminal.console import out
 from longreach.verbs.inspection import inspect
@@ -148,7 +157,8 @@ def _pointed(inside: Inside, pointed: Pointed | None) -> str:
     if pointed is None:
         return "-"
     move = f" {pointed.move:+d}" if pointed.move else ""
-    target = "reserved" if pointed.index is None else f"{inside.words[pointed.index]}@{pointed.index}{move}"
+    level = "" if pointed.level is None else f" ({pointed.level})"
+    target = "reserved" if pointed.index is None else f"{inside.words[pointed.index]}@{pointed.index}{level}{move}"
     return f"{target} {_share(pointed.probability)}"
 
 

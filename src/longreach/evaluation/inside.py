@@ -18,6 +18,8 @@ class Pointed:
     move: int
     """Steps by which the copied ID is moved."""
     probability: float
+    level: str | None = None
+    """The level whose ID is copied, where it is another one."""
 
 
 @dataclass(frozen=True)
