@@ -11,6 +11,9 @@ from longreach.evaluation.inside import Inside, verdict
 from longreach.evaluation.look_inside import likeliest
 from longreach.tasks import Task
 
+_NAMED = 24
+"""Tokens of the true answer that the verdict of a page names."""
+
 
 def inside_data(inside: Inside) -> dict[str, Any]:
     """Return tokens, IDs and steps without the attention weights."""
@@ -36,6 +39,7 @@ def page_data(inside: Inside, task: Task) -> dict[str, Any]:
     found = [likeliest(inside, task, number) for number in range(len(inside.steps))]
     layers, heads = inside.weights.shape[:2]
     return inside_data(inside) | {
+        "verdict": verdict(inside, most=_NAMED),
         "growing": [level.grows for level in inside.levels],
         "likeliest": [{"tokens": tokens, "ids": ids} for tokens, ids in found],
         "attention": {"layers": layers, "heads": heads, "data": pack_weights(inside)},
@@ -50,4 +54,4 @@ def pack_weights(inside: Inside) -> str:
     """
     roots = (inside.weights.clamp(0, 1).sqrt() * 255).round().to(torch.uint8)
     parts = [roots[:, :, step.number, : step.index + 1].numpy().tobytes() for step in inside.steps]
-    return base64.b64encode(zlib.compress(b"".join(parts), 9)).decode()
+    return base64.b64encode(zlib.compress(b"".join(parts))).decode()

@@ -22,7 +22,7 @@ def render_inside_page(title: str, facts: Mapping[str, str], samples: Sequence[M
         title=visible(title),
         facts={name: visible(text) for name, text in facts.items()},
         style=Markup(_own("inside.css")),
-        scripts=[Markup(_own(name)) for name in ("inside_heads.js", "inside.js")],
+        scripts=[Markup(_own(name)) for name in ("inside_heads.js", "inside_map.js", "inside.js")],
         data={"samples": [_plain(sample) for sample in samples], "step": step},
     )
 

@@ -108,7 +108,9 @@ def _look(
 ) -> list[Inside]:
     config, model, device, _ = trained
     count = count if prompts is None else len(prompts)
-    asked = [_ask(config, model, length, None if prompts is None else prompts[n], _draws(seed, n)) for n in range(count)]
+    asked = [
+        _ask(config, model, length, None if prompts is None else prompts[n], _draws(seed, n)) for n in range(count)
+    ]
     smaller = f"use a smaller {argument('length')} or a shorter {argument('prompt')}"
     if is_page:
         smaller = f"use fewer {argument('samples')}, a smaller {argument('length')} or a shorter {argument('prompt')}"
