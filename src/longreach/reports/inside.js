@@ -110,7 +110,7 @@ const wrongAt = number => {
 };
 
 // short, for a cell of a table: unlikely ones are left out
-const few = entries => entries.filter(([, value], at) => at < 2 || value >= 0.001).map(([name, value]) => `${name} (${share(value)})`).join(", ");
+const few = entries => entries.filter(([, value], at) => at < 1 || value >= 0.001).map(([name, value]) => `${name} (${share(value)})`).join(", ");
 function likely(parent, entries) {
   const list = add(parent, "div", null, "likely");
   for (const [name, value] of entries) {
@@ -161,11 +161,11 @@ function describeStep() {
   });
   line("same ID as read", (cell, level) => chips(cell, level.matches, 8));
   line("heads on these", (cell, level) => { cell.textContent = level.heads.map(head => `${head.layer}.${head.head} ${share(head.mass)}`).join(", ") || "–"; });
-  const depends = add(facts, "p");
+  const rest = add(facts, "div"), depends = add(rest, "p");
   add(depends, "b", "◆ Needed: ");
   if (now.depends_on) chips(depends, now.depends_on); else depends.append("the dependencies are not known");
-  add(facts, "h3", "Likeliest tokens");
-  likely(facts, best.tokens);
+  add(rest, "h3", "Likeliest tokens");
+  likely(rest, best.tokens);
 }
 
 function render() {
@@ -199,6 +199,7 @@ async function open(number) {
   shown = sample;
   state.level = shown.growing[state.level] === undefined ? 0 : state.level;
   buildTokens();
+  $("panels").classList.toggle("wide", shown.tokens.length > 60);
   $("samples").childNodes.forEach((button, at) => at === number ? button.setAttribute("aria-current", "true") : button.removeAttribute("aria-current"));
   $("verdict").textContent = `${MARKS[shown.right]} ${shown.name}: ${shown.verdict}${shown.stopped ? "" : " (cut off: the model did not stop)"}`;
   $("verdict").className = shown.right === null ? "" : WORDS[shown.right];

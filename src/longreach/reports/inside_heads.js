@@ -87,9 +87,12 @@ function drawCells(rows, columns, cell, high, stretch, current) {
   rows.forEach((row, number) => {
     pen.fillStyle = colour("--same");
     for (const place of row.same) pen.fillRect(place * cell, (number + 1) * high - 3, wide, 2);
-    pen.strokeStyle = colour("--need");
-    pen.lineWidth = cell >= 5 ? 2 : 1;
-    for (const place of row.needed) if (place < row.roots.length) pen.strokeRect(place * cell + 1, number * high + 1, Math.max(1, cell - 2), high - 2);
+    pen.strokeStyle = pen.fillStyle = colour("--need");
+    pen.lineWidth = 2;
+    for (const place of row.needed.filter(place => place < row.roots.length)) {
+      if (cell >= 5) pen.strokeRect(place * cell + 1, number * high + 1, cell - 2, high - 2);
+      else pen.fillRect(place * cell, number * high, cell, 3); // a frame would hide the cell
+    }
   });
   if (current !== null) {
     pen.strokeStyle = colour("--accent");

@@ -15,6 +15,7 @@ function drawMap() {
     hue: hues[place] < 0 ? colour("--reserved") : colour(`--c${hues[place] % 7}`), marks: marksOf(place) }));
   const [bands, tall] = drawBands(labels, cell), cells = drawCells(rows, columns, cell, high, state.stretch, current);
   const held = document.activeElement?.classList.contains("row") ? [...map.querySelectorAll(".row")].indexOf(document.activeElement) : -1;
+  const { scrollTop, scrollLeft } = map;
   map.replaceChildren();
   const corner = add(map, "div", null, "top left"), names = add(corner, "div", null, "bands");
   corner.style.height = `${tall}px`;
@@ -45,13 +46,16 @@ function drawMap() {
   cells.setAttribute("aria-label", byHead ? `Attention of ${rows.length} heads in step ${state.step} on ${columns} tokens; the numbers beside it say the sums`
     : `Attention of head ${head.join(".")} in ${rows.length} steps on ${columns} tokens; the numbers beside it say the sums`);
   body.append(cells);
+  map.scrollTo(scrollLeft, scrollTop);
+  const low = (current ?? 0) * high, below = map.clientHeight - tall - high;
+  if (current !== null && (low < map.scrollTop || low > map.scrollTop + below)) map.scrollTop = low - below / 2;
   if (held >= 0) map.querySelectorAll(".row")[Math.min(held, rows.length - 1)].focus({ preventScroll: true });
   const under = event => [rows[Math.floor(event.offsetY / high)], Math.floor(event.offsetX / cell)];
   cells.addEventListener("pointermove", event => point(event, ...under(event), byHead));
   cells.addEventListener("pointerleave", unpoint);
   cells.addEventListener("click", event => { const [row] = under(event); if (row) choose(row); });
   $("attention-name").textContent = byHead ? `Attention in step ${state.step}, all heads` : `Attention of head ${head.join(".")}, all steps`;
-  $("map-note").textContent = `${document.documentElement.dataset.theme === "dark" ? "Light" : "Dark"} cells get much attention. Orange frame: needed. Blue line: same ID as the start, level ${shown.levels[state.level]}. ` +
+  $("map-note").textContent = `${document.documentElement.dataset.theme === "dark" ? "Light" : "Dark"} cells get much attention. Orange ${cell >= 5 ? "frame" : "line above"}: needed. Blue line below: same ID as the start, level ${shown.levels[state.level]}. ` +
     `Columns on the right: sums of attention on these tokens, and the token that gets most. A click on a row chooses the ${byHead ? "head" : "step"}.`;
   const row = shading(shown, state.step, state.head), list = $("strongest");
   list.replaceChildren(`${state.head ? `Head ${headName(state.head)}` : "Largest of all heads"} in step ${state.step}: `);

@@ -19,7 +19,7 @@ from longreach.training import legal_lengths
 from longreach.verbs.prompt import check_sample, expect_generation, typed_prompt
 from longreach.verbs.trained import Trained, TrainedRun, load_trained
 
-_SAMPLES = 6
+SAMPLES = 6
 """Samples of a page, unless their number is given."""
 MOST_SAMPLES = 100
 MOST_WEIGHTS = 64_000_000
@@ -71,7 +71,7 @@ def inspect(
     _check(length, seed, samples, prompts, path)
     trained = load_trained(run, device, trust)
     is_page = path is not None and path.suffix == ".html"
-    found = _look(trained, length, seed or 0, samples or (_SAMPLES if is_page else 1), prompts, is_page)
+    found = _look(trained, length, seed or 0, samples or (SAMPLES if is_page else 1), prompts, is_page)
     more = None if step is None else detail(found[0], trained.config.task, step)
     if path is not None and is_page:
         write_atomically(path, _page(trained, found, seed or 0, prompts, step or 0).encode())
