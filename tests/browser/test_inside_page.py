@@ -87,6 +87,7 @@ def test_the_first_error_is_marked_and_reached(visit, file):
     assert page.is_disabled("#first-error")
     assert page.locator(".flag").count() == 0
     page.keyboard.press("w")
+    page.wait_for_selector(".flag")
     assert _text(page, "#verdict") == "✗ sample 1: wrong: a b c .; the first error is the token of step 1"
     assert _text(page, ".flag") == "first error: token"
     page.keyboard.press("e")
@@ -146,6 +147,9 @@ def test_heads_are_chosen_and_hover_names_a_weight(visit, file):
     assert page.is_hidden("#tip")
     page.keyboard.press("]")
     assert page.input_value("#head") == "1.1"
+    page.focus("#map .row:nth-child(2)")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.textContent") == "0.1"  # the map was drawn anew
 
 
 def test_the_map_of_one_head_shows_every_step(visit, file):
@@ -230,6 +234,8 @@ def test_long_sequences_stay_usable(visit, tmp_path):
     assert area["y"] <= low <= area["y"] + area["height"]
     page.keyboard.press("m")
     assert page.locator("#map .row").count() == size
+    row, around = (page.locator(name).bounding_box() for name in ("#map .row[aria-current]", "#map"))
+    assert around["y"] < row["y"] < around["y"] + around["height"]
 
 
 def test_a_trained_model_through_the_command(visit, tmp_path, capsys):
