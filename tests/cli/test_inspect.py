@@ -1,6 +1,7 @@
 """`longreach inspect` as a person or a script meets it."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,7 @@ from longreach.api import (
     VariableAssignment,
 )
 from longreach.cli.main import main
+from longreach.verbs.inspection import MOST_SAMPLES, SAMPLES
 
 CHAIN = VariableAssignment(num_names=14, hops=Span(1, 3), echo=True, end="marked")
 POINTER = replace(TINY, position_head=PointerConfig())
@@ -176,7 +178,44 @@ def test_a_picture(runs, name, tmp_path, capsys):
     assert (tmp_path / "look.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_bad_input_is_one_line_and_code_2(runs, tmp_path, capsys):
+def _page_data(path):
+    text = path.read_text(encoding="utf-8")
+    return json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, flags=re.S)[0])
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "oracle"])
+def test_a_page_of_several_samples(runs, name, tmp_path, capsys):
+    path = tmp_path / "look.html"
+    lines = _text(capsys, runs / name, "--out", path, "--samples", 3, "--length", 4).splitlines()
+    samples = _page_data(path)["samples"]
+    assert [line[6:] for line in lines[:3]] == [sample["verdict"] for sample in samples]
+    assert lines[3:] == [f"html  {path}"]
+    assert len({" ".join(sample["tokens"]) for sample in samples}) > 1
+    plain = _json(capsys, runs / name, "--length", 4)
+    assert samples[0]["tokens"] == plain["tokens"]  # the first sample is that of the other outputs
+    for sample in samples:
+        assert len(sample["likeliest"]) == len(sample["steps"])
+        assert (sample["attention"]["layers"], sample["attention"]["heads"]) == (2, 2)
+        assert all((len(likely["ids"]) > 0) == sample["predicts_ids"] for likely in sample["likeliest"][:-1])
+
+
+def test_a_page_of_prompts(runs, tmp_path, capsys):
+    path = tmp_path / "look.html"
+    result = _json(capsys, runs / "rule", "--prompt", "101", "--prompt", "0 1", "--out", path, "--step", 1)
+    found = _page_data(path)
+    assert result["html"] == str(path)
+    assert [sample["true_answer"] for sample in result["samples"]] == [["1", "1", "0", "."], ["0", "1", "."]]
+    assert [sample["tokens"] for sample in found["samples"]] == [sample["tokens"] for sample in result["samples"]]
+    assert found["step"] == 1
+    assert [sample["name"] for sample in found["samples"]] == ["prompt", "prompt"]
+
+
+def test_a_page_has_six_samples_unless_told_otherwise(runs, tmp_path, capsys):
+    lines = _text(capsys, runs / "one token", "--out", tmp_path / "look.html").splitlines()
+    assert len(lines) == SAMPLES + 1
+
+
+def test_bad_input_is_one_line_and_code_2(runs, tmp_path, monkeypatch, capsys):
     def fails(*arguments, words):
         assert main(["inspect", *map(str, arguments), "--device", "cpu"]) == 2
         printed = capsys.readouterr()
@@ -192,17 +231,32 @@ def test_bad_input_is_one_line_and_code_2(runs, tmp_path, capsys):
     fails(run, "--length", 0, words="length must be at least 1")
     fails(run, "--length", 5, "--prompt", "101", words="give one of them")
     fails(run, "--prompt", "1 2", words="'2' is not a token")
-    fails(run, "--out", "look.pdf", words="--out must end in .png")
+    fails(run, "--out", "look.pdf", words="--out must end in .png or .html, got look.pdf")
+    page = ("--out", tmp_path / "x.html")
+    fails(run, "--samples", 3, words="--samples is for a page: give --out a name that ends in .html")
+    fails(run, "--samples", 3, "--out", tmp_path / "x.png", words="--samples is for a page")
+    fails(run, "--prompt", "1", "--prompt", "0", words="more than one --prompt is for a page")
+    fails(run, "--samples", 0, *page, words="--samples must be 1..100, got 0")
+    fails(run, "--samples", 101, *page, words="--samples must be 1..100, got 101")
+    fails(run, *["--prompt", "1"] * 101, *page, words="the number of --prompt must be 1..100, got 101")
+    fails(run, "--samples", 2, "--prompt", "1", *page, words="--samples draws them and --prompt is one already")
+    fails(run, "--step", 99, *page, words="there is no step 99")
+    monkeypatch.setattr("longreach.verbs.inspection.MOST_WEIGHTS", 1000)
+    fails(run, *page, words="a page holds at most 1,000: use fewer --samples, a smaller --length")
     fails(run, "--out", "nodir/look.png", words="there is no folder nodir")
     fails(run, "--prompt", "1" * 70, "--out", tmp_path / "x.png", words="too many for a picture: at most 64")
     fails(runs / "oracle", words="it cannot generate")
     fails(run, "--task.k", "3", words="unknown argument")
-    assert not (tmp_path / "x.png").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_help_names_every_flag(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["inspect", "--help"])
     assert stopped.value.code == 0
-    printed = capsys.readouterr().out
-    assert all(flag in printed for flag in ("--length", "--seed", "--prompt", "--step", "--out", "--device", "--json"))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"samples of an .html page, 1 to {MOST_SAMPLES} (default: {SAMPLES})" in printed
+    assert all(
+        flag in printed
+        for flag in ("--length", "--seed", "--samples", "--prompt", "--step", "--out", "--device", "--json")
+    )

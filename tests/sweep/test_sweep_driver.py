@@ -7,10 +7,10 @@ import pytest
 from sweeping import TINY, write
 
 from longreach.errors import BadInput
+from longreach.live import read_attempts
 from longreach.runs import LOCK, hold, is_locked
 from longreach.sweeps import Backend, BackendLost, Watcher, drive, make_plan, read_states, sole_driver
 from longreach.sweeps.process import Outcome
-from longreach.sweeps.state import read_attempts
 
 GOOD, BAD, STOPPED = Outcome(False, ""), Outcome(False, "it broke"), Outcome(True, "")
 
@@ -109,7 +109,7 @@ def test_a_run_that_gets_further_every_time_is_not_given_up(plan, tmp_path):
 
 def test_scores_that_are_not_where_they_should_be_are_a_failure(plan, tmp_path):
     drive(plan, tmp_path / "out", Script(lambda *facts: Outcome(False, "")), Watcher())
-    assert "shared by all machines" in read_attempts(plan.runs[0].folder(tmp_path / "out")).reason
+    assert "shared by all machines" in read_attempts(plan.runs[0].folder(tmp_path / "out").path).reason
 
 
 def test_a_lost_answer_of_a_finished_run_is_no_failure(plan, tmp_path):

@@ -199,3 +199,14 @@ def test_a_run_that_was_started_with_other_settings_is_refused(tmp_path):
     changed = {**TINY, "train": {**TINY["train"], "steps": 9}}
     with pytest.raises(BadInput, match=r"was started with train\.steps=6, now asked for 9"):
         check_plan(make_plan(write(tmp_path / "sweep.yaml", changed)), tmp_path / "out")
+
+
+@pytest.mark.parametrize("change", ["task: copy", "grid: {task: [copy]}"])
+def test_a_title_is_that_of_the_task_in_use(tmp_path, change):
+    demo, ids = load_recipe("demo"), "ids: sequential\nvariants: [counting]"
+    titles = [variation.title for variation in plan_of(tmp_path, f"recipe: demo\n{ids}\n{change}\n").variations]
+    assert titles == ["copy, changed from demo"]
+    (same,) = plan_of(tmp_path, f"recipe: demo\n{ids}\ntask: {{order: forward}}\n").variations
+    assert same.title == demo.title
+    (mine,) = plan_of(tmp_path, f"recipe: demo\ntitle: Mine\n{ids}\n{change}\n").variations
+    assert mine.title == "Mine"

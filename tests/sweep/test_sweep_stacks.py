@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 from sweeping import LONG, TINY, kill, process_of, start, wait_for_a_checkpoint, wait_until, write
 
 from longreach.cli.main import main
+from longreach.live import read_progress
 from longreach.runs import RunFolder, execute, execute_together, gather_info
 from longreach.sweeps import make_plan, read_states
-from longreach.sweeps.progress import read_progress
 from longreach.training import list_checkpoints
 
 IDS = ["sequential", {"name": "coupled", "max_id": 20}]

@@ -210,6 +210,9 @@ def test_python_errors_name_no_flags(folder, tmp_path):
         lambda: lr.inspect(folder, length=3, prompt="0"),
         lambda: lr.inspect(folder, seed=3, prompt="0"),
         lambda: lr.inspect(folder, out=tmp_path / "a.txt"),
+        lambda: lr.inspect(folder, samples=3),
+        lambda: lr.inspect(folder, prompt=["0", "1"]),
+        lambda: lr.inspect(folder, prompt=[]),
         lambda: lr.inspect(folder, out=tmp_path / "none" / "a.png"),
         lambda: lr.inspect(folder, step=99),
         lambda: lr.show("copy", 10**12),
@@ -286,6 +289,7 @@ def test_inspect_looks_inside(folder, tmp_path):
     assert found.inside.prompt_tokens < len(found.inside.words)
     assert found.detail.step == 0
     assert (tmp_path / "heads.png").stat().st_size > 0
+    assert len(lr.inspect(folder, length=4, samples=2, out=tmp_path / "page.html").samples) == 2
     assert lr.inspect(folder, prompt=" ".join(found.inside.words[: found.inside.prompt_tokens])).detail is None
 
 

@@ -26,6 +26,7 @@ from longreach.runs.observer import Observer
 from longreach.system import capacity
 from longreach.system.capacity import check_memory, free_memory, size, total_memory
 from longreach.terminal.progress import watch
+from longreach.terminal.whole import Whole
 
 SETTINGS = {"task": "copy", "model": {"layers": 2, "width": 16, "heads": 2}}
 BUDGET = ExecutionConfig.batch_tokens
@@ -150,7 +151,7 @@ def test_the_time_left_counts_parts_by_their_cost_and_is_corrected_by_the_pace()
 
 
 def test_a_warning_precedes_work_of_more_than_five_minutes(capsys):
-    with watch(Console(stderr=True, width=200), quiet=True, later=lambda: ", and 2 more to do after it") as observer:
+    with watch(Console(stderr=True, width=200), quiet=True, whole=Whole([[5], [5, 5]])) as observer:
         observer.phase("test it", 2)
         observer.expect(Work((1, 1), (1.0, 200.0)))
         assert not capsys.readouterr().err

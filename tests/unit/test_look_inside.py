@@ -28,9 +28,9 @@ from longreach.api import (
     build_model,
 )
 from longreach.attention import Attention
-from longreach.cli.inspect import verdict
 from longreach.errors import BadInput
 from longreach.evaluation import attention_figure, run_free
+from longreach.evaluation.inside import verdict
 from longreach.evaluation.look_inside import Truth, attention_weights, detail, look_inside, matching, sharing, watch
 from longreach.positions.encodings import Bias, Shape
 
@@ -169,6 +169,35 @@ def test_a_pointer_points_at_the_id_that_is_written(name):
         assert [level.points_at for level in inside.steps[-1].levels] == [None] * len(inside.levels)
     assert 0 in kinds
     assert all(level.points_at is None for level in _look("table")[2].steps[0].levels)
+
+
+@pytest.mark.parametrize("push", [0.0, 50.0])
+def test_a_pointer_across_levels_names_the_level_whose_id_is_copied(push):
+    task, policy = PointerChasing(num_names=20), Predicted(max_id=40)
+    config, unmoved, seen = replace(TINY, position_head=PointerConfig(across_levels=True)), 0, set()
+    for seed in range(4):
+        sample, model = draw(task, [5], seed=seed), _model(task, policy, config, seed)
+        with torch.no_grad():
+            for pointing in model.position_head.levels:
+                pointing.special.bias[-1] += push  # the score of the other level
+        inside = look_inside(model, task, policy, sample, Truth.of_sample(task, policy, sample))
+        names = [level.name for level in inside.levels]
+        for step in inside.steps[:-1]:
+            for number, (choice, level) in enumerate(zip(inside.id_choices, step.levels, strict=True)):
+                ids, logits = choice.ids.expand(choice.logits.shape)[0, step.number], choice.logits[0, step.number]
+                pointed, copied = level.points_at, int(ids[logits.argmax()])
+                if pointed.index is None:
+                    assert copied == 0
+                    continue
+                assert pointed.level is None or (pointed.level != level.level and pointed.index == step.index)
+                source = number if pointed.level is None else names.index(pointed.level)
+                if pointed.move == 0:
+                    unmoved += 1
+                    assert copied == int(inside.ids[source, pointed.index])
+                seen.add(pointed.level)
+    assert unmoved > 0
+    assert None in seen
+    assert {"statement", "step"} <= seen or not push
 
 
 def test_tokens_that_share_an_id():

@@ -12,6 +12,7 @@ import pytest
 from helpers import TINY, execute_in
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from synthetic_runs import LENGTHS, METRICS, make_runs, write_scores
 
 from longreach.api import (
@@ -392,3 +393,19 @@ def test_without_pyarrow_one_line_says_so(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["results", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "longreach: tables of results need pyarrow: pip install 'longreach[table]'\n"
+
+
+def test_a_pivot_by_length_keeps_the_longest_trained_and_the_longest_tested_length(tmp_path, monkeypatch, capsys):
+    lengths = tuple(range(100, 2100, 100))
+    for folder in make_runs(tmp_path, 2, lengths=lengths):
+        (folder / "config.yaml").write_text(
+            re.sub(r"lengths: \d+\.\.\d+", "lengths: 1..750", (folder / "config.yaml").read_text())
+        )
+    monkeypatch.setattr("longreach.cli.columns.out", Console(force_terminal=True, width=60))
+    assert main(["results", str(tmp_path), "--pivot", "length"]) == 0
+    printed = capsys.readouterr()
+    heads = printed.out.splitlines()[0].split()
+    assert heads[0] == "variant"
+    assert heads[-2:] == ["700", "2000"]
+    assert "no room for" in printed.err
+    assert max(map(len, printed.out.splitlines())) <= 60

@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from longreach.reports.growth import GrowthComparison, compare
-from longreach.reports.tables import spread_out
+from longreach.reports.tables import Column, LengthRow, length_table
 from longreach.system.files import write_atomically
 from longreach.terminal.console import out, say
 
@@ -20,7 +20,7 @@ _RULE = (
     "Wrong answers (of the worst seed) over what the theory predicts; rho: how often background looks like a planted "
     "token.  Verdicts by intervals, beyond training: grows "
     "faster or slower, the measured one is above or below the predicted one at some length; nothing excluded, every "
-    "predicted one is wider than half of chance; not learned, above half of chance at training length."
+    "predicted one is wider than half of chance; not learned, above half of chance at training length"
 )
 
 
@@ -68,23 +68,18 @@ def _plain(comparison: GrowthComparison) -> dict[str, Any]:
 
 
 def _table(found: list[GrowthComparison], width: int) -> Table:
-    """One row for each setting; of the lengths as many as fit, the first and the last among them."""
-    table = Table(caption=_RULE, caption_justify="left")
+    """Return a row for each setting, with as many lengths as fit."""
     settings = [(c.attention, c.k, c.rho) for c in found]
     twice = len(set(settings)) < len(settings)  # something else tells them apart
-    for column in (*(["runs"] if twice else []), "attention", "k", "rho", "seeds"):
-        table.add_column(column, justify="left" if column in ("runs", "attention") else "right")
-    taken = 57 + (3 + max(len(c.name) for c in found) if twice else 0)
-    lengths = sorted({length for c in found for length in c.measured})
-    lengths = spread_out(lengths, max(1, (width - taken) // 12))
-    for length in lengths:
-        table.add_column(str(length), justify="right", no_wrap=True)
-    table.add_column("verdict", min_width=16)
-    for c in found:
-        cells = [_cell(c, length) if length in c.measured else "-" for length in lengths]
-        names = [c.name] if twice else []
-        table.add_row(*names, c.attention, str(c.k), f"{c.rho:.3g}", str(len(c.seeds)), *cells, c.verdict)
-    return table
+    front = [Column("runs", [c.name for c in found], folds=True)] if twice else []
+    front += [
+        Column("attention", [c.attention for c in found], folds=True),
+        Column("k", [str(c.k) for c in found]),
+        Column("rho", [f"{c.rho:.3g}" for c in found]),
+        Column("seeds", [str(len(c.seeds)) for c in found], spare=True),
+    ]
+    rows = [LengthRow({length: _cell(c, length) for length in c.measured}, c.trained_to) for c in found]
+    return length_table("", _RULE, front, rows, [Column("verdict", [c.verdict for c in found], folds=True)], width)
 
 
 def _cell(comparison: GrowthComparison, length: int) -> str:

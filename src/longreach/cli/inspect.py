@@ -1,17 +1,26 @@
 """`longreach inspect RUN`: one generation of a trained model, step by step: tokens, dependencies and, for each level of
-IDs, the tokens that share an ID and the heads that attend to them."""
+IDs, the tokens that share an ID and the heads that attend to them.  `--out FILE.html` writes a page of several."""
 
 import argparse
 import json
 from collections.abc import Collection
 from dataclasses import asdict
-from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from longreach.evaluation.inside import Detail, GeneratedStep, HeadAttention, Inside, LevelStep, MatchCount, Pointed
+from longreach.evaluation.inside import (
+    Detail,
+    GeneratedStep,
+    HeadAttention,
+    Inside,
+    LevelStep,
+    MatchCount,
+    Pointed,
+    verdict,
+)
+from longreach.evaluation.inside_data import inside_data
 from longreach.terminal.console import out
 from longreach.verbs.inspection import inspect
 
@@ -26,35 +35,27 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         args.run,
         length=args.length,
         seed=args.seed,
+        samples=args.samples,
         prompt=args.prompt,
         step=args.step,
         out=args.out,
         device=args.device,
         trust=args.trust,
     )
-    if args.json:
-        print(json.dumps(_to_json(found.inside, found.detail)))
+    is_page = args.out is not None and args.out.suffix == ".html"
+    more = None if found.detail is None else asdict(found.detail)
+    data = [inside_data(inside) for inside in found.samples] if args.json else []
+    if args.json and is_page:
+        print(json.dumps({"html": str(args.out), "samples": data}))
+    elif args.json:
+        print(json.dumps(data[0] | {"detail": more}))
+    elif is_page:
+        for number, inside in enumerate(found.samples):
+            _line(f"{number:5} {verdict(inside)}")
+        _line(f"html  {args.out}")
     else:
         _print(found.inside, found.detail)
     return 0
-
-
-def _to_json(inside: Inside, more: Detail | None) -> dict[str, Any]:
-    error = inside.first_error
-    return {
-        "tokens": inside.words,
-        "ids": inside.ids.T.tolist(),
-        "levels": [level.name for level in inside.levels],
-        "prompt_tokens": inside.prompt_tokens,
-        "predicts_ids": inside.predicts_ids,
-        "steps": [asdict(step) for step in inside.steps],
-        "matches": [asdict(count) for count in inside.matches],
-        "true_answer": inside.true_answer,
-        "stopped": inside.stopped,
-        "right": inside.right,
-        "first_error": None if error is None else {"step": error[0], "wrong": error[1]},
-        "detail": None if more is None else asdict(more),
-    }
 
 
 def _print(inside: Inside, more: Detail | None) -> None:
@@ -144,19 +145,6 @@ def _print_detail(inside: Inside, more: Detail) -> None:
     _print_table(columns, rows, f"attention on {sums}the tokens that some head attends to most")
 
 
-def verdict(inside: Inside) -> str:
-    """Whether the answer is right and, if not, what went wrong first."""
-    unknown = "" if inside.knows_ids else " (the true IDs are not known)"
-    if inside.right is None:
-        return f"the true answer is not known{unknown}"
-    truth, error = " ".join(inside.true_answer or []), inside.first_error
-    if inside.right:
-        harmless = "" if error is None else f", though the ID of step {error[0]} is wrong"
-        return f"right{harmless}{unknown}"
-    place = "" if error is None else f"; the first error is the {error[1]} of step {error[0]}"
-    return f"wrong: {truth}{place}{unknown}"
-
-
 def _written(step: GeneratedStep) -> str:
     return f"{step.writes} {'given' if step.given else _share(step.token_probability)}"
 
@@ -169,7 +157,8 @@ def _pointed(inside: Inside, pointed: Pointed | None) -> str:
     if pointed is None:
         return "-"
     move = f" {pointed.move:+d}" if pointed.move else ""
-    target = "reserved" if pointed.index is None else f"{inside.words[pointed.index]}@{pointed.index}{move}"
+    level = "" if pointed.level is None else f" ({pointed.level})"
+    target = "reserved" if pointed.index is None else f"{inside.words[pointed.index]}@{pointed.index}{level}{move}"
     return f"{target} {_share(pointed.probability)}"
 
 

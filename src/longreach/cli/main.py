@@ -21,6 +21,7 @@ from longreach.version import __version__
 _VERBS = (
     "run",
     "sweep",
+    "watch",
     "eval",
     "predict",
     "inspect",
@@ -42,6 +43,7 @@ _VERBS = (
 _WITH_LESS_MEMORY = {
     "run": "a smaller model, train.batch_size or execution.batch_tokens",
     "sweep": "a smaller model, train.batch_size or execution.batch_tokens",
+    "watch": "a folder with fewer runs",
     "eval": "a smaller --batch-tokens, or shorter --lengths,",
     "predict": "a shorter prompt or a smaller --max-tokens",
     "inspect": "a shorter --length or prompt",

@@ -46,8 +46,18 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if args.json:
         print(json.dumps(shown.to_pylist()))
     elif args.out is None:
-        _show(shown, 40 if args.limit is None else args.limit, "" if args.pivot else _states(shown))
+        keep = _ends(every, shown) if args.pivot == "length" else []
+        _show(shown, 40 if args.limit is None else args.limit, "" if args.pivot else _states(shown), keep)
     return 0
+
+
+def _ends(every: "pa.Table", pivot: "pa.Table") -> list[str]:
+    """Return the columns of a pivot by length that are always shown: the longest trained and the longest tested one."""
+    lengths = [name for name in pivot.column_names if name.isdecimal()]
+    spans = every["train.lengths"].unique().to_pylist() if "train.lengths" in every.column_names else []
+    ends = [int(text.rpartition("..")[2]) for text in map(str, spans) if text.rpartition("..")[2].isdecimal()]
+    trained = [name for name in lengths if int(name) <= max(ends, default=0)]
+    return [*trained[-1:], *lengths[-1:]]
 
 
 def _command(args: argparse.Namespace) -> str:
@@ -118,10 +128,10 @@ def _states(runs: "pa.Table") -> str:
     return f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 
-def _show(table: "pa.Table", limit: int, caption: str) -> None:
+def _show(table: "pa.Table", limit: int, caption: str, keep: list[str]) -> None:
     """As many lines as asked for; what is left out is named."""
     lines = table.slice(0, limit or len(table))
-    hidden = print_columns(lines.to_pydict())
+    hidden = print_columns(lines.to_pydict(), keep)
     notes = [caption] if caption else []
     if len(lines) < len(table):
         notes.append(f"{len(table) - len(lines)} more lines: --limit 0")

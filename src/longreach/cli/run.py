@@ -38,6 +38,7 @@ from longreach.system.interrupts import deferred
 from longreach.tasks.checking import CheckRecord
 from longreach.terminal.console import out, say
 from longreach.terminal.progress import watch
+from longreach.terminal.whole import Whole
 from longreach.training import (
     ask_for_repeatable_products,
     list_checkpoints,
@@ -117,9 +118,10 @@ def _run(
     command = shlex.join([*_command(ranks), *sys.argv[1:]])
     resume = command if args.resume else f"{command} --resume"
     state = _State()
+    whole = Whole([[_steps_left(recipe.variants[one.variant], one.below(folder)) for one in stack] for stack in todo])
     with (
         deferred(lambda: f"{state.describe()}.  To go on:  {resume}") as should_stop,
-        watch(console, quiet=args.json, later=lambda: state.later) as observer,
+        watch(console, quiet=args.json, whole=whole) as observer,
     ):
         observer = replace(observer, phase=state.noting(observer.phase), should_stop=should_stop, profile=profile)
         if args.resume and not begun:
@@ -127,7 +129,8 @@ def _run(
         for number, together in enumerate(todo):
             configs = [recipe.variants[one.variant] for one in together]
             folders = [one.below(folder) for one in together]
-            state.work_on(folders[0], configs[0].train.steps, sum(map(len, todo[number + 1 :])))
+            state.work_on(folders[0], configs[0].train.steps)
+            whole.begin(number)
             names = [one.name for one in together] if len(together) > 1 else []
             with profile.phase(FOLDERS):
                 infos = [
@@ -187,14 +190,10 @@ class _State:
 
     def __init__(self) -> None:
         self.folder: RunFolder | None = None
-        self.steps = self.done = self.runs_after = 0
+        self.steps = self.done = 0
 
-    def work_on(self, folder: RunFolder, steps: int, runs_after: int) -> None:
-        self.folder, self.steps, self.done, self.runs_after = folder, steps, 0, runs_after
-
-    @property
-    def later(self) -> str:
-        return f", and {self.runs_after} more to do after it" if self.runs_after else ""
+    def work_on(self, folder: RunFolder, steps: int) -> None:
+        self.folder, self.steps, self.done = folder, steps, 0
 
     def noting(self, phase: Phase) -> Phase:
         """Return a `phase` that records how far its work is."""
@@ -213,11 +212,20 @@ class _State:
     def describe(self) -> str:
         if self.folder is None:
             return "nothing was computed yet"
-        saved = max((checkpoint.step for checkpoint in list_checkpoints(self.folder.checkpoints)), default=0)
+        saved = _saved_step(self.folder)
         if saved >= self.steps:
             return "training is saved, its test begins anew"
         where = f"the checkpoint at step {saved} is kept" if saved else "no checkpoint had been saved"
         return f"{where}, {max(0, self.done - saved)} finished steps are lost"
+
+
+def _saved_step(folder: RunFolder) -> int:
+    return max((checkpoint.step for checkpoint in list_checkpoints(folder.checkpoints)), default=0)
+
+
+def _steps_left(config: RunConfig, folder: RunFolder) -> int | None:
+    """Return the training steps that a run has left; None if it is finished."""
+    return None if folder.finished else max(0, config.train.steps - _saved_step(folder))
 
 
 def _command(ranks: Ranks) -> list[str]:

@@ -24,7 +24,7 @@ from longreach.sweeps import (
     read_states,
 )
 from longreach.terminal.console import out
-from longreach.terminal.progress import duration
+from longreach.terminal.durations import duration
 from longreach.terminal.sweep_table import count_states, status_table, to_json
 from longreach.verbs.sweeping import (
     check_backend,

@@ -18,6 +18,8 @@ class Pointed:
     move: int
     """Steps by which the copied ID is moved."""
     probability: float
+    level: str | None = None
+    """The level whose ID is copied, where it is another one."""
 
 
 @dataclass(frozen=True)
@@ -173,3 +175,19 @@ class Detail:
     """Per layer and head the attention on these tokens."""
     matched: list[list[list[float]]]
     """Per level, layer and head the attention on all tokens that share the step's ID at that level."""
+
+
+def verdict(inside: Inside, most: int | None = None) -> str:
+    """Return in one line whether the answer is right and, if not, the true answer, up to `most` tokens, and the first
+    error."""
+    unknown = "" if inside.knows_ids else " (the true IDs are not known)"
+    if inside.right is None:
+        return f"the true answer is not known{unknown}"
+    answer, error = inside.true_answer or [], inside.first_error
+    cut = most is not None and len(answer) > most
+    truth = " ".join(answer[:most]) + (f" ... ({len(answer)} tokens)" if cut else "")
+    if inside.right:
+        harmless = "" if error is None else f", though the ID of step {error[0]} is wrong"
+        return f"right{harmless}{unknown}"
+    place = "" if error is None else f"; the first error is the {error[1]} of step {error[0]}"
+    return f"wrong: {truth}{place}{unknown}"

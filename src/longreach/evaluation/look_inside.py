@@ -267,7 +267,7 @@ def _level(
         id=_at(ids, level),
         id_probability=_id_probability(inside.id_choices[level], number, ids[level]) if predicted and ids else None,
         true_id=_at(true_ids, level),
-        points_at=_pointed(model, inside.id_choices[level], level, number) if predicted else None,
+        points_at=_pointed(inside, model, level, number, index) if predicted else None,
         matches=matches,
         heads=_heads(inside.weights[:, :, number], matches),
     )
@@ -289,17 +289,22 @@ def _id_probability(choice: IdChoice, number: int, chosen: int) -> float:
     return float(choice.log_probability(target)[0, number].exp())
 
 
-def _pointed(model: Model, choice: IdChoice, level: int, number: int) -> Pointed | None:
-    head = model.position_head
+def _pointed(inside: Inside, model: Model, level: int, number: int, index: int) -> Pointed | None:
+    head, choice = model.position_head, inside.id_choices[level]
     if not isinstance(head, Pointer) or level not in head.growing:
         return None
-    # candidates are the reserved ID, then every token under the first move, under the second, ...
+    # candidates: the reserved ID; every token under the first move, under the second, ...; every move of another level
     probability, best = choice.logits[0, number].softmax(-1).max(-1)
     if int(best) == 0:
         return Pointed(None, 0, float(probability))
-    read = (choice.logits.shape[-1] - 1) // len(head.moves)
-    move, index = divmod(int(best) - 1, read)
-    return Pointed(index, head.moves[move], float(probability))
+    moves = len(head.moves)
+    others = [other for other in head.growing if other != level] if head.across_levels else []
+    read = (choice.logits.shape[-1] - 1) // moves - len(others)
+    move, place = divmod(int(best) - 1, read)
+    if move < moves:
+        return Pointed(place, head.moves[move], float(probability))
+    other, move = divmod(int(best) - 1 - moves * read, moves)
+    return Pointed(index, head.moves[move], float(probability), inside.levels[others[other]].name)
 
 
 def _heads(weights: Float[Tensor, "layers heads read"], places: list[int]) -> list[HeadAttention]:
@@ -318,18 +323,29 @@ def _heads(weights: Float[Tensor, "layers heads read"], places: list[int]) -> li
 def detail(inside: Inside, task: Task, number: int) -> Detail:
     if not 0 <= number < len(inside.steps):
         raise BadInput(f"there is no step {number}: the answer has steps 0..{len(inside.steps) - 1}")
-    step, probabilities = inside.steps[number], inside.token_probabilities[number]
-    top = probabilities.topk(min(_LIKELIEST, len(probabilities)))
+    step, (tokens, ids) = inside.steps[number], likeliest(inside, task, number)
     weights = inside.weights[:, :, number, : step.index + 1]
     most = weights.amax((0, 1)).topk(min(_MOST_ATTENDED, step.index + 1)).indices.sort().values
     return Detail(
         step=number,
-        tokens=list(zip(task.words(top.indices.tolist()), top.values.tolist(), strict=True)),
-        ids=[_likeliest_ids(choice, number) for choice in inside.id_choices] if step.ids is not None else [],
+        tokens=tokens,
+        ids=ids,
         attended=most.tolist(),
         weights=weights[:, :, most].tolist(),
         matched=[weights[:, :, level.matches].sum(-1).tolist() for level in step.levels],
     )
+
+
+def likeliest(inside: Inside, task: Task, number: int) -> tuple[list[tuple[str, float]], list[list[tuple[int, float]]]]:
+    """Return the likeliest tokens of a step and, per level, its likeliest IDs, with their probabilities.
+
+    Levels are left out where the model predicts no ID.
+    """
+    probabilities = inside.token_probabilities[number]
+    top = probabilities.topk(min(_LIKELIEST, len(probabilities)))
+    tokens = list(zip(task.words(top.indices.tolist()), top.values.tolist(), strict=True))
+    read = inside.steps[number].ids is not None
+    return tokens, [_likeliest_ids(choice, number) for choice in inside.id_choices] if read else []
 
 
 def _likeliest_ids(choice: IdChoice, number: int) -> list[tuple[int, float]]:

@@ -8,13 +8,12 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 from rich.table import Table
-from rich.text import Text
 
 from longreach.evaluation import MEASURES, Measure, Measures
 from longreach.reports.axes import Size, length_axis, limit_lengths, make_panels, wrap
 from longreach.reports.load import Result, RunResult, variant_order
 from longreach.reports.style import PAPER, TRAINED, Style, styles
-from longreach.reports.tables import spread_out
+from longreach.reports.tables import Column, LengthRow, length_table
 from longreach.system.labels import label
 
 TITLES = {
@@ -171,28 +170,16 @@ def measure_tables(runs: Sequence[MeasuredRun], width: int = 80) -> list[Table]:
 
 def _table(lines: list[_Line], title: str, runs: Sequence[MeasuredRun], width: int) -> Table:
     several = len({(run.variant, run.seed) for run in runs}) > len({run.variant for run in runs})
-    caption = f"{'median over seeds.  ' if several else ''}* = within the training lengths"
-    table = Table(title=Text(title, style="table.title"), caption=caption, title_justify="left", caption_justify="left")
-    varied = any(line.setting for line in lines)
-    columns = [["variant     ", *(line.variant[:16] for line in lines)]]
-    columns += [["setting", *(line.setting for line in lines)]] if varied else []
-    columns += [["of", *(line.name for line in lines)]]
-    taken = sum(3 + max(map(len, column)) for column in columns) + 1
-    lengths = sorted({length for line in lines for length in line.middle()})
-    lengths = spread_out(lengths, max(1, (width - taken) // 8))
-    table.add_column("variant", overflow="fold", min_width=12)
-    if varied:
-        table.add_column("setting", no_wrap=True)
-    table.add_column("of", no_wrap=True)
-    for length in lengths:
-        trained = all(length <= run.trained_to for run in runs)
-        table.add_column(f"{length}{'*' if trained else ''}", justify="right", no_wrap=True)
-    for line in lines:
-        middle = line.middle()
-        texts = [line.variant, *([line.setting] if varied else []), line.name]
-        numbers = [f"{middle[length]:.3g}" if length in middle else "-" for length in lengths]
-        table.add_row(*map(Text, texts), *numbers)
-    return table
+    trained = {run.variant: run.trained_to for run in runs}
+    front = [Column("variant", [line.variant for line in lines], folds=True)]
+    if any(line.setting for line in lines):
+        front.append(Column("setting", [line.setting for line in lines], folds=True))
+    front.append(Column("of", [line.name for line in lines], folds=True))
+    rows = [
+        LengthRow({length: f"{value:.3g}" for length, value in line.middle().items()}, trained[line.variant])
+        for line in lines
+    ]
+    return length_table(title, "median over seeds" if several else "", front, rows, [], width)
 
 
 @matplotlib.rc_context(PAPER)

@@ -12,14 +12,13 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from rich.table import Table
-from rich.text import Text
 
 from longreach.evaluation import By, Loss
 from longreach.reports.axes import Scale, Size, legend_below, length_axis, limit_lengths, make_panels, wrap
 from longreach.reports.curves import headline_groups
 from longreach.reports.load import Result, variant_order
 from longreach.reports.style import PAPER, Style, styles
-from longreach.reports.tables import reach_ratio, score_table, spread_out
+from longreach.reports.tables import Column, LengthRow, length_table, reach_ratio, score_table
 from longreach.system.labels import label
 
 RISE = 0.05
@@ -81,30 +80,19 @@ def tables(results: Sequence[Result], title: str, width: int = 80) -> list[Table
 
 
 def loss_table(curves: list[LossCurves], title: str, width: int = 80) -> Table:
-    """One row per variant: loss by size of context, as many sizes as fit."""
+    """Return a row per variant: loss by size of context, as many sizes as fit."""
     several = any(len(one.curves) > 1 for one in curves)
     caption = f"loss in nats per token by tokens of context{'; median over seeds (worst)' if several else ''}"
-    table = Table(
-        title=Text(title, style="table.title"),
-        caption=f"{caption}.  * = within the training length.  holds to: no more than {RISE} above the least before",
-        title_justify="left",
-        caption_justify="left",
-    )
-    table.add_column("variant", overflow="fold", min_width=12)
-    sizes = sorted({size for one in curves for size in one.middle()})
-    sizes = spread_out(sizes, max(0, (width - 38) // (15 if several else 8)))
-    for size in sizes:
-        trained = all(one.trained_to is not None and size <= one.trained_to for one in curves)
-        table.add_column(f"{size}{'*' if trained else ''}", justify="right", no_wrap=True)
-    table.add_column("holds to", justify="right", no_wrap=True)
-    for one in curves:
-        middle, worst = one.middle(), one.worst()
-        cells: list[str | Text] = [Text(one.variant)]
-        for size in sizes:
-            spread = f" ({worst[size]:.2f})" if len(one.curves) > 1 else ""
-            cells.append(f"{middle[size]:.3f}{spread}" if size in middle else "-")
-        table.add_row(*cells, reach_ratio(one.holds_to(), one.trained_to))
-    return table
+    front = [Column("variant", [one.variant for one in curves], folds=True)]
+    rows = [LengthRow(_cells(one), one.trained_to) for one in curves]
+    holds = [reach_ratio(one.holds_to(), one.trained_to) for one in curves]
+    caption += f".  holds to: no more than {RISE} above the least before"
+    return length_table(title, caption, front, rows, [Column("holds to", holds, spare=True)], width)
+
+
+def _cells(one: LossCurves) -> dict[int, str]:
+    middle, worst = one.middle(), one.worst()
+    return {n: f"{middle[n]:.3f}" + (f" ({worst[n]:.2f})" if len(one.curves) > 1 else "") for n in middle}
 
 
 def losses_to_csv(results: Sequence[Result], labels: Sequence[Mapping[str, str]] | None = None) -> str:

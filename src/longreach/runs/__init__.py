@@ -3,7 +3,6 @@
 from longreach.runs.check import check
 from longreach.runs.execute import choose_device, execute, execute_together, refuse_other_config, use_threads
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
-from longreach.runs.lock import HOLDER, LOCK, hold, is_locked, wait_for_lock
 from longreach.runs.measuring import MeasurePlan, measure_run, plan_measures
 from longreach.runs.observer import Observer
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
@@ -14,17 +13,20 @@ from longreach.runs.recipe import (
     Recipe,
     RunConfig,
     build_config,
+    changed_title,
     find_recipe,
     load_recipe,
     parse_recipe,
     seeds_of,
     shipped_recipes,
+    task_name,
     variant_names,
     variant_settings,
 )
 from longreach.runs.scoring import expect_test, left_out, load_model, run_test, work_of_test
 from longreach.runs.stacks import cut_into_stacks
 from longreach.runs.tracking import check_trackers
+from longreach.system.lock import HOLDER, LOCK, hold, is_locked, wait_for_lock
 
 __all__ = [
     "HOLDER",
@@ -38,6 +40,7 @@ __all__ = [
     "RunFolder",
     "RunInfo",
     "build_config",
+    "changed_title",
     "check",
     "check_trackers",
     "choose_device",
@@ -66,6 +69,7 @@ __all__ = [
     "seeds_of",
     "shipped_presets",
     "shipped_recipes",
+    "task_name",
     "use_threads",
     "variant_names",
     "variant_settings",

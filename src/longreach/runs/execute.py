@@ -19,7 +19,6 @@ from longreach.runs.failures import naming_lack_of_memory
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.follow import FINISHED, follow
 from longreach.runs.journal import Journal
-from longreach.runs.lock import LOCK, hold
 from longreach.runs.observer import Observer, Run, last_good
 from longreach.runs.parts import new_model
 from longreach.runs.profile import BUILD, CHECK
@@ -28,6 +27,7 @@ from longreach.runs.scoring import score_run
 from longreach.runs.tracking import Trackers, check_trackers
 from longreach.runs.training import train_runs
 from longreach.system.files import remove_leftovers
+from longreach.system.lock import LOCK, hold
 from longreach.training import deterministic_kernels
 
 _TRAINING_WITH_LESS = "a greater execution.accumulate, execution.recompute and a smaller --stack need less"

@@ -11,11 +11,11 @@ from longreach.evaluation.measures import Measure, MeasureName, Measures
 from longreach.evaluation.measuring import PAIRS, choose_heads, inapplicable, measure_cell, measures_of_cell
 from longreach.model import Model
 from longreach.runs.folder import RunFolder, commit_of_this_code, device_name
-from longreach.runs.lock import wait_for_lock
 from longreach.runs.observer import Observer
 from longreach.runs.recipe import RunConfig
 from longreach.runs.scoring import selected_checkpoint
 from longreach.system.capacity import check_memory
+from longreach.system.lock import wait_for_lock
 from longreach.tasks import Task
 from longreach.training import legal_lengths
 

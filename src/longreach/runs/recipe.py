@@ -1,7 +1,7 @@
 """A recipe: one run, or several variants that differ only in what each of them names."""
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ def load_recipe(
     """
     changes = changes or {}
     if name_or_path is None:
-        task = _task_name(changes)
+        task = task_name(changes)
         if "preset" not in changes or not task:
             raise BadInput("name a recipe, or give --preset, --task.name and --train.lengths")
         name = f"{changes['preset']}-{str(task).rpartition('.')[2]}"
@@ -112,11 +112,11 @@ def parse_recipe(
         if "preset" in content:
             settings = with_test_lengths(content["preset"], settings)
         built[variant] = build_config(settings)
-        if _task_name(own) not in (None, _task_name(settings)):
+        if task_name(own) not in (None, task_name(settings)):
             other_tasks.append(built[variant].task.name)
     if other_tasks:  # title and text are about another task, unless flags give them too
-        title = f"{', '.join(dict.fromkeys(other_tasks))}, changed from {name}"
-        content = merge(content, {"title": changes.get("title", title), "about": changes.get("about", "")})
+        title = changes.get("title", changed_title(name, other_tasks))
+        content = merge(content, {"title": title, "about": changes.get("about", "")})
     return Recipe(
         name=name,
         title=str(content.get("title", name)),
@@ -126,7 +126,13 @@ def parse_recipe(
     )
 
 
-def _task_name(settings: Mapping[str, Any]) -> object:
+def changed_title(recipe: str, tasks: Sequence[str]) -> str:
+    """Return the title of runs whose tasks are not those of their recipe."""
+    return f"{', '.join(dict.fromkeys(tasks))}, changed from {recipe}"
+
+
+def task_name(settings: Mapping[str, Any]) -> object:
+    """Return the name of the task of plain settings; None if they name none."""
     task = settings.get("task")
     return task.get("name") if isinstance(task, Mapping) else task
 

@@ -1,5 +1,6 @@
 """Sweeps: grids of runs on one machine or many."""
 
+from longreach.live import Attempts
 from longreach.sweeps.backends import Backend, BackendLost, LocalBackend
 from longreach.sweeps.driver import Watcher, drive, sole_driver
 from longreach.sweeps.estimate import SweepEstimate, estimate
@@ -7,7 +8,7 @@ from longreach.sweeps.fetch import fetch
 from longreach.sweeps.mirror import Mirror, check_writable, open_mirror, scratch_folder
 from longreach.sweeps.plan import Job, PlannedRun, SweepPlan, check_plan, make_plan
 from longreach.sweeps.resources import Resources
-from longreach.sweeps.state import Attempts, RunState, read_states
+from longreach.sweeps.state import RunState, read_states
 from longreach.sweeps.storage import is_url, open_storage
 
 __all__ = [

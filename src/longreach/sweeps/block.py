@@ -1,14 +1,14 @@
 """A block of a sweep file: what its runs build on, what they vary, and what applies to some of them only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from longreach.config import Plain, merge, move_fields, move_path, nested, read_yaml
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
-from longreach.runs import RunConfig, find_recipe, seeds_of, variant_settings
+from longreach.runs import RunConfig, changed_title, find_recipe, seeds_of, task_name, variant_settings
 from longreach.sweeps.expand import AxisValue, SettingsCondition, When, move_wanted
 from longreach.sweeps.names import is_folder_name
 from longreach.sweeps.source import Place, SweepSource
@@ -32,6 +32,13 @@ class SweepBlock:
     listed: list[list[AxisValue]]
     whens: list[When]
     left_out: list[SettingsCondition]
+    recipe: str = ""
+    tasks: dict[str, object] = field(default_factory=dict)
+    """The recipe's task by variant, where the title is the recipe's."""
+
+    def title_for(self, variant: str, task: str) -> str:
+        """Return the title of runs of a variant on a task, which the sweep may have changed."""
+        return self.title if self.tasks.get(variant) in (None, task) else changed_title(self.recipe, [task])
 
 
 def read_block(source: SweepSource, content: Plain, place: Place, stem: str, title: str) -> SweepBlock:
@@ -60,6 +67,8 @@ def read_block(source: SweepSource, content: Plain, place: Place, stem: str, tit
         listed=listed,
         whens=_read_whens(source, content, place),
         left_out=_read_conditions(source, content, place),
+        recipe=recipe.stem,
+        tasks={} if title else recipe.tasks,
     )
 
 
@@ -71,6 +80,7 @@ class _Base:
     title: str
     variants: dict[str, Plain]
     seeds: tuple[int, ...]
+    tasks: dict[str, object] = field(default_factory=dict)
 
 
 def _read_recipe(source: SweepSource, content: Plain, place: Place) -> _Base:
@@ -104,7 +114,8 @@ def _read_recipe(source: SweepSource, content: Plain, place: Place) -> _Base:
         elif variant in chosen[:index]:
             source.blame((*place, "variants", index), f"variants: {variant} stands twice")
     picked = {variant: merge(settings, own) for variant, settings in variants.items() if variant in chosen}
-    return _Base(path.stem, title, picked, seeds)
+    tasks = {variant: task_name(settings) for variant, settings in variants.items()}
+    return _Base(path.stem, title, picked, seeds, tasks)
 
 
 def _own_settings(source: SweepSource, content: Plain, place: Place) -> Plain | None:

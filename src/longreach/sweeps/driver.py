@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from longreach.live import SWEEP_LOCK, SweepRecord, read_attempts, write_sweep
 from longreach.runs import hold
 from longreach.sweeps.backends import Backend
 from longreach.sweeps.mirror import Mirror
 from longreach.sweeps.order import make_order
 from longreach.sweeps.plan import Job, SweepPlan
 from longreach.sweeps.process import Outcome
-from longreach.sweeps.state import forget_failures, given_up, note_failure, read_attempts, set_aside_damaged
+from longreach.sweeps.state import forget_failures, given_up, note_failure, set_aside_damaged
 
 _SECONDS = 0.2
 """Between two looks at the jobs: a request to stop must reach them soon."""
@@ -31,7 +32,7 @@ class Watcher:
 
 def sole_driver(out: Path, name: str = "") -> AbstractContextManager[None]:
     """Refuse to drive a sweep that another process drives; `name` replaces the folder's path in the message."""
-    return hold(out / ".sweep.lock", name)
+    return hold(out / SWEEP_LOCK, name)
 
 
 def drive(
@@ -47,6 +48,8 @@ def drive(
     With a mirror, which `out` is then the folder of, runs lie in shared storage.  Raises `BackendLost` if the backend
     is gone; the runs that it had are not charged with a failure.
     """
+    if mirror is None:
+        write_sweep(out, SweepRecord(plan.file.title, plan.file.retries, tuple(run.name for run in plan.runs)))
     jobs = [job for job in plan.jobs if not job.finished(out)]
     for run in (run for job in jobs for run in job.runs):
         if lines := set_aside_damaged(run.folder(out)):
@@ -100,7 +103,7 @@ def _note(job: Job, out: Path, outcome: Outcome, retries: int, watcher: Watcher,
     lost = f"it ended well, but {where} holds no scores: is the folder shared by all machines?"
     reason = outcome.reason or ("stopped from outside" if outcome.stopped else lost)
     for number, (name, folder) in enumerate(zip(job.names, job.folders(out), strict=True)):
-        if not folder.finished and read_attempts(folder).failures <= retries:
+        if not folder.finished and read_attempts(folder.path).failures <= retries:
             own = outcome.own_reasons[number] if outcome.own_reasons else ""
             attempts = note_failure(folder, own or reason)
             left = retries + 1 - attempts.failures

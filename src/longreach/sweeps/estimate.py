@@ -9,9 +9,9 @@ from statistics import mean
 
 import torch
 
+from longreach.live import read_progress
 from longreach.runs import MEASURED_STEPS, seconds_per_step
 from longreach.sweeps.plan import PlannedRun, SweepPlan, Variation
-from longreach.sweeps.progress import read_progress
 
 _BUDGET = 20.0
 """Seconds after which no further configuration is measured."""

@@ -50,7 +50,7 @@ def make_order(job: Job, out: Path, threads: int, command: str = "") -> Order:
     block = job.runs[0].variation.block
     return Order(
         recipe=block.name,
-        title=block.title,
+        title=job.runs[0].variation.title,
         variants=[run.variation.name for run in job.runs],
         configs=[to_plain(run.variation.config) for run in job.runs],
         seeds=[run.seed for run in job.runs],

@@ -24,6 +24,13 @@ class Variation:
     name: str
     origins: Origins
     config: RunConfig
+    variant: str = ""
+    """The variant of the recipe that it varies."""
+
+    @property
+    def title(self) -> str:
+        """The title of its runs: that of the recipe, or of the task if the sweep changes it."""
+        return self.block.title_for(self.variant, self.config.task.name)
 
     @property
     def path(self) -> str:
@@ -145,7 +152,7 @@ def _expand(source: SweepSource, block: SweepBlock) -> list[Variation]:
             origins = (*applied, *(choice.place for choice in combination), (*block.place, "variants", variant))
             complaints.runs.append(origins)
             try:
-                found.append(Variation(block, name, origins, build_config(settings)))
+                found.append(Variation(block, name, origins, build_config(settings), variant))
             except BadInput as error:
                 complaints.add(name, origins, str(error))
     complaints.tell()

@@ -1,52 +1,17 @@
 """How far a run is, in a small file of its folder: for the table of a sweep, whoever looks and wherever it runs."""
 
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from longreach.live import Progress, read_progress, write_progress
 from longreach.runs import Observer, RunFolder
-from longreach.system.files import read_note, write_atomically
 
-PROGRESS = "progress.json"
 _SECONDS = 1.0
 """Between two writes."""
 _LOG_SECONDS = 30.0
 """Between two lines of the log."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """`phase` is train, test or done; `seconds` count all starts together, and runs of a stack share them evenly."""
-
-    phase: str
-    done: int
-    total: int
-    note: str
-    seconds: float
-
-    def __post_init__(self) -> None:
-        texts, numbers = (self.phase, self.note), (self.done, self.total, self.seconds)
-        if not (
-            all(isinstance(text, str) for text in texts) and all(type(number) in (int, float) for number in numbers)
-        ):
-            raise TypeError("a field has the wrong type")
-        if not all(math.isfinite(number) for number in numbers):
-            raise ValueError("a number is not finite")
-
-
-def read_progress(folder: Path) -> Progress | None:
-    """Return how far a run is; None if that is not known, also because the file is damaged."""
-    try:
-        return read_note(folder / PROGRESS, lambda content: Progress(**content))
-    except ValueError:
-        return None
-
-
-def write_progress(folder: Path, progress: Progress) -> None:
-    write_atomically(folder / PROGRESS, json.dumps(asdict(progress)).encode())
 
 
 class Recorder:

@@ -10,28 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from longreach.live import ATTEMPTS, PROGRESS, Attempts, Progress, read_attempts, read_progress
 from longreach.runs import LOCK, RunFolder, is_locked
 from longreach.sweeps.courier import shows_life
 from longreach.sweeps.plan import Job, PlannedRun, SweepPlan
-from longreach.sweeps.progress import PROGRESS, Progress, read_progress
 from longreach.system.files import read_note, write_atomically
 from longreach.training import list_checkpoints
-
-ATTEMPTS = "attempts.json"
-
-
-@dataclass(frozen=True)
-class Attempts:
-    """The failures of a run since it last got further."""
-
-    failures: int = 0
-    step: int = 0
-    """Of its newest checkpoint at the last failure."""
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        if not (type(self.failures) is type(self.step) is int and isinstance(self.reason, str)):
-            raise TypeError("a field has the wrong type")
 
 
 @dataclass(frozen=True)
@@ -40,14 +24,6 @@ class RunState:
     state: Literal["finished", "running", "failed", "waiting"]
     attempts: Attempts
     progress: Progress | None
-
-
-def read_attempts(folder: RunFolder) -> Attempts:
-    """Return the failures of a run; none if its file is damaged, which `set_aside_damaged` names."""
-    try:
-        return read_note(folder.path / ATTEMPTS, lambda content: Attempts(**content)) or Attempts()
-    except ValueError:
-        return Attempts()
 
 
 def set_aside_damaged(folder: RunFolder) -> list[str]:
@@ -69,7 +45,7 @@ def set_aside_damaged(folder: RunFolder) -> list[str]:
 
 
 def note_failure(folder: RunFolder, reason: str) -> Attempts:
-    before = read_attempts(folder)
+    before = read_attempts(folder.path)
     step = max((checkpoint.step for checkpoint in list_checkpoints(folder.checkpoints)), default=0)
     failures = 1 if step > before.step else before.failures + 1
     now = Attempts(failures, step, reason)
@@ -84,7 +60,7 @@ def forget_failures(folder: RunFolder) -> None:
 
 def given_up(job: Job, out: Path, retries: int) -> bool:
     """Whether each of its runs is finished or has failed too often."""
-    return all(folder.finished or read_attempts(folder).failures > retries for folder in job.folders(out))
+    return all(folder.finished or read_attempts(folder.path).failures > retries for folder in job.folders(out))
 
 
 def read_states(plan: SweepPlan, out: Path) -> list[RunState]:
@@ -93,7 +69,7 @@ def read_states(plan: SweepPlan, out: Path) -> list[RunState]:
 
 def _state_of(run: PlannedRun, out: Path, retries: int) -> RunState:
     folder = run.folder(out)
-    attempts = read_attempts(folder)
+    attempts = read_attempts(folder.path)
     state: Literal["finished", "running", "failed", "waiting"] = "waiting"
     if folder.finished:
         state = "finished"

@@ -1,31 +1,39 @@
 """Progress on the terminal.  Everything goes to stderr."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from longreach.evaluation import Work
 from longreach.runs import Observer
+from longreach.terminal.durations import duration
+from longreach.terminal.whole import Whole
 
 _QUIET_SECONDS = 15.0
 """Seconds between lines where there is no terminal to draw a bar on."""
 
 
-def duration(seconds: float) -> str:
-    """Format seconds: 1.5 h, 12 min, 40 s."""
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:.0f}/s" if task.speed else "", style="cyan")
+
+
+class _Bars(Progress):
+    """Bars above a line on all runs."""
+
+    def __init__(self, *columns: ProgressColumn, whole: Whole, **options: Any) -> None:
+        self.whole = whole
+        super().__init__(*columns, **options)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if line := self.whole.describe():
+            yield Text(line)
 
 
 LONG = 300.0
@@ -61,12 +69,13 @@ class _Phase:
 
 
 @contextmanager
-def watch(console: Console, quiet: bool = False, later: Callable[[], str] = lambda: "") -> Iterator[Observer]:
+def watch(console: Console, quiet: bool = False, whole: Whole | None = None) -> Iterator[Observer]:
     """Yield an observer that shows bars with rate and time left, or plain lines where output is not a terminal.
 
-    `quiet` silences progress, but not what a run says, nor the warning before work of more than five minutes.  `later`
-    describes further work, which the warning does not count.
+    `quiet` silences progress, but not what a run says, nor the warning before work of more than five minutes.  `whole`
+    has all runs of the command; the warning names those after the current one and does not count them.
     """
+    whole = whole or Whole()
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -75,7 +84,7 @@ def watch(console: Console, quiet: bool = False, later: Callable[[], str] = lamb
         TextColumn("{task.fields[left]}", markup=False),
         TextColumn("{task.fields[note]}", markup=False),
     )
-    progress = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
+    progress = _Bars(*columns, whole=whole, console=console, disable=quiet or not console.is_terminal)
     lines = not quiet and not console.is_terminal
     warned = False
     now: _Phase | None = None
@@ -87,24 +96,28 @@ def watch(console: Console, quiet: bool = False, later: Callable[[], str] = lamb
         nonlocal warned
         if seconds > LONG and not warned:
             warned = True
-            say(f"warning: {title} will take about {duration(seconds)} more (an estimate){later()}; Ctrl-C stops it")
+            say(
+                f"warning: {title} will take about {duration(seconds)} more (an estimate){whole.later}; Ctrl-C stops it"
+            )
 
     def phase(title: str, total: int) -> Callable[[int, str], None]:
         nonlocal now
         now = own = _Phase(title, total)
+        whole.begin_phase(title, total)
         bar = progress.add_task(title, total=total, note="", left="")
         shown = time.monotonic()
 
         def report(done: int, note: str) -> None:
             nonlocal shown
             left = own.left(done)
+            whole.note(done)
             about = "" if left is None else f"about {duration(left)} left"
             progress.update(bar, completed=done, note=note, left=about)
             if left is not None and own.known():
                 warn(title, left)
             if lines and (time.monotonic() - shown > _QUIET_SECONDS or done == total):
                 shown = time.monotonic()
-                rest = [f"{done}/{total}", f"{own.rate(done):.0f}/s", about or "0 s left", note]
+                rest = [f"{done}/{total}", f"{own.rate(done):.0f}/s", about or "0 s left", note, whole.describe()]
                 say(f"{title}: {', '.join(filter(None, rest))}")
 
         return report

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from longreach.sweeps import Attempts, RunState, SweepPlan, read_states
 from longreach.terminal.console import say
-from longreach.terminal.progress import LONG, duration
+from longreach.terminal.durations import duration
+from longreach.terminal.progress import LONG
 
 _STYLES = {"finished": "green", "running": "cyan", "failed": "red", "waiting": "dim"}
 _ROWS = 30

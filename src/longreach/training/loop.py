@@ -24,7 +24,7 @@ class Hooks:
     save: Callable[[int, float | None], None]
     """Gets the number of steps done and the last in-distribution score."""
     progress: Callable[[int, float | None], None]
-    """Gets the number of steps done and the latest known loss."""
+    """Gets the number of steps done and the latest known loss, that of the first model that is not given up."""
     should_stop: Callable[[], bool]
     give_up: Callable[[str], None] | None = None
     """Gets the reason why this model cannot be trained further; without it the loop raises RunFailed."""
@@ -73,7 +73,7 @@ def train(
         if saving:
             for index, one in alive.items():
                 one.save(done, scores.get(index))
-        hooks[0].progress(done, latest[0][0] if latest else None)
+        hooks[0].progress(done, latest[min(alive)][0] if latest and alive else None)
         if not alive:
             return True
         if stop and not last:

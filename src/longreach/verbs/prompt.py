@@ -7,7 +7,8 @@ from longreach.runs import RunConfig
 from longreach.system.capacity import check_memory
 from longreach.tasks import Sample, Task
 from longreach.terminal.console import say
-from longreach.terminal.progress import LONG, duration
+from longreach.terminal.durations import duration
+from longreach.terminal.progress import LONG
 
 _TOKEN_BYTES = 200
 """Memory per token of a sample: its draws, its word, its IDs and its masks."""
@@ -43,14 +44,14 @@ def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | N
     return task.prompt_batch(tokens, max(1, room - int(beyond.sum())))
 
 
-def expect_generation(config: RunConfig, model: Model, sample: Sample, smaller: str) -> None:
-    """Warn before a generation that takes long; raise BadInput if it does not fit into memory.
+def expect_generation(config: RunConfig, model: Model, sample: Sample, smaller: str, times: int = 1) -> None:
+    """Warn before `times` generations that take long; raise BadInput if one does not fit into memory.
 
     `smaller` names the argument that asks for less.
     """
     device = str(sample.tokens.device)
     check_memory(memory_of_generation(model, sample), device, f"{sample.tokens.shape[1]} tokens", smaller, _warn)
-    seconds = seconds_of_generation(model, config.task, config.ids, sample)
+    seconds = times * seconds_of_generation(model, config.task, config.ids, sample)
     if seconds > LONG:
         _warn(f"warning: the answer may take about {duration(seconds)} (an estimate): {smaller}; Ctrl-C stops it")
 

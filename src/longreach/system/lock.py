@@ -19,6 +19,11 @@ from filelock import FileLock, SoftFileLock, Timeout
 from longreach.errors import BadInput, RunFailed
 from longreach.system.files import write_atomically
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 LOCK = ".run.lock"
 """Held by the process that works on a run folder."""
 HOLDER = ".run.holder"
@@ -70,7 +75,25 @@ def wait_for_lock(path: Path, should_stop: Callable[[], bool], say: Callable[[st
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock."""
+    """Return whether a process holds the lock.  Nothing is written, and permission to read is enough."""
+    if fcntl is None:
+        return _is_taken(path)
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # free again at the end of the block
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            raise _without_locks(path) from error
+        raise RunFailed(f"cannot read {path}: {error.strerror}") from error
+    return False
+
+
+def _is_taken(path: Path) -> bool:
+    """Return whether a process holds the lock, on a system without `flock`."""
     if not path.exists():
         return False
     probe = FileLock(path)  # not the shared instance, which this process may hold itself
