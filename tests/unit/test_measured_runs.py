@@ -258,6 +258,7 @@ def test_reports_get_rows_tables_and_a_panel_for_each_measure(folder, tmp_path):
     assert [axis.get_title() for axis in measures_figure(results).axes] == ["attention on the true dependencies"]
     measure(folder, 4, 8, names="margin")
     measure(folder, 8, names="mass", control="shuffled")  # of no report
+    results, _ = load_results([folder.path])
     figure = measures_figure(results, "title")
     assert len(figure.axes) == 2
     assert all(axis.lines for axis in figure.axes)

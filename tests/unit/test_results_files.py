@@ -127,11 +127,11 @@ def test_a_damaged_run_is_listed_and_stops_nothing(tmp_path):
     (folders[2] / "scores.json").unlink()
     results, problems = load_results([tmp_path])
     assert [result.variant for result in results] == ["v1", "v3"]
-    assert f"{folders[0]} is damaged" in problems[0]
-    assert problems[1] == f"{folders[2]} is not finished"
+    assert f"{folders[0]} is left out" in problems[0]
+    assert f"{folders[1]} has no training curve: " in problems[1]
+    assert problems[2] == f"{folders[2]} is not finished"
     data = explorer_data(results, "title", problems)
-    assert len(data["problems"]) == 3
-    assert "no training curve" in data["problems"][2]
+    assert data["problems"] == problems
     assert data["training"][0] is None
     assert data["training"][1] == {"step": [1000, 2000], "loss": [0.5, 0.1]}
 

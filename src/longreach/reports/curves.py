@@ -90,22 +90,28 @@ def group(results: Sequence[Result], metric: str) -> list[Group]:
 
 
 def headline_groups(results: Sequence[Result]) -> list[Group]:
-    """The best metric that any run has; runs without it stand in with their best, and say so in their names."""
-    best = [next((m for m in HEADLINE if any(s.metric == m for s in r.scores)), None) for r in results]
-    found = [metric for metric in HEADLINE if metric in best]
-    for result, metric in zip(results, best, strict=True):
-        if metric is None:
-            raise BadInput(f"{result.source} has neither exact match nor losses to show")
+    """Return the curves of the best metric that any result has.
+
+    Results without it stand in with their best, and their names say so.  Results of losses alone have no curve.
+    Raises `BadInput` if no result has exact match or losses.
+    """
+    every = [(r, next((m for m in HEADLINE if any(s.metric == m for s in r.scores)), None)) for r in results]
+    scored = [(result, metric) for result, metric in every if metric is not None]
+    if not scored:
+        if any(result.losses for result in results):
+            return []
+        raise BadInput(f"{results[0].source} has neither exact match nor losses to show")
+    first = min((metric for _, metric in scored), key=HEADLINE.index)
     named = [
-        result if metric == found[0] else replace(result, variant=f"{result.variant} (one pass)")
-        for result, metric in zip(results, best, strict=True)
+        (result if metric == first else replace(result, variant=f"{result.variant} (one pass)"), metric)
+        for result, metric in scored
     ]
     groups = []
-    for variant in dict.fromkeys(result.variant for result in named):
-        of_variant = [(r, m) for r, m in zip(named, best, strict=True) if r.variant == variant]
-        groups += group([r for r, _ in of_variant], str(of_variant[0][1]))
+    for variant in dict.fromkeys(result.variant for result, _ in named):
+        of_variant = [(result, metric) for result, metric in named if result.variant == variant]
+        groups += group([result for result, _ in of_variant], of_variant[0][1])
     # the first group's metric names the axis
-    return sorted(groups, key=lambda g: HEADLINE.index(g.metric)) if groups[0].metric != found[0] else groups
+    return sorted(groups, key=lambda g: HEADLINE.index(g.metric)) if groups[0].metric != first else groups
 
 
 DRAWN = 24

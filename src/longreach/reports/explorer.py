@@ -1,24 +1,22 @@
 """The data of the interactive page: runs, cells, training curves and settings as plain lists."""
 
 import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from statistics import median
 from typing import Any
 
 from longreach.config import flatten
-from longreach.errors import BadInput
 from longreach.reports.curves import HEADLINE, THRESHOLDS
-from longreach.reports.load import Result, RunResult, settings_of, variant_order
+from longreach.reports.load import Result, RunResult, settings_of, thinned, variant_order
 from longreach.reports.measures import TITLES, measures_data
 from longreach.reports.style import styles
 from longreach.reports.tables import METRIC_NAMES
 
 _POINTS = 12_000
-"""Points of all training curves together; a curve has at least `_FEWEST` and at most `_MOST`."""
-_FEWEST, _MOST = 8, 160
+"""Points of all training curves together."""
+_FEWEST = 8
+"""Points that each of them may have at least."""
 _VALUES = 200
 """Different values of a setting above which it is no field to group by."""
 _CARDS = 200
@@ -49,12 +47,9 @@ def explorer_data(results: Sequence[Result], title: str, problems: Sequence[str]
     first = {result.variant: result for result in reversed(results)}
     described = variants[:_CARDS]
     fields = swept(results)
-    problems = list(problems)
-    training = _training(results, problems)
-    measures = _measures(results, problems)
     return {
         "title": title,
-        "problems": problems,
+        "problems": list(problems),
         "thresholds": list(THRESHOLDS),
         "measureTitles": TITLES,
         "metrics": _metrics(results),
@@ -79,10 +74,10 @@ def explorer_data(results: Sequence[Result], title: str, problems: Sequence[str]
         "settings": [dict(json.loads(text)) if text else {} for text in settings],
         "cells": cells,
         "losses": losses,
-        "training": training,
+        "training": _training(results),
         "cards": {name: _card(first[name]) for name in described},
         "coverage": {name: card.id_coverage for name in described if (card := first[name].card) is not None},
-        "measures": measures,
+        "measures": _measures(results),
     }
 
 
@@ -149,52 +144,27 @@ def _provenance(result: Result) -> dict[str, Any]:
     }
 
 
-def _training(results: Sequence[Result], problems: list[str]) -> list[dict[str, list[Any]] | None]:
-    """Return the training loss of every run, thinned; name files that cannot be read among the `problems`.
-
-    Each point is the median of its part of the curve.
-    """
-    most = max(_FEWEST, min(_MOST, _POINTS // max(1, len(results))))
-    curves: list[dict[str, list[Any]] | None] = []
-    for result in results:
-        lines = []
-        try:
-            if isinstance(result, RunResult):
-                lines = [line for line in result.folder.metrics() if _finite(line.get("loss"))]
-        except BadInput as error:
-            problems.append(f"no training curve: {error}")
-        size = -(-len(lines) // most)
-        parts = [lines[start : start + size] for start in range(0, len(lines), size)] if lines else []
-        curves.append(
-            {
-                "step": [part[-1]["step"] for part in parts],
-                "loss": [_short(median(line["loss"] for line in part)) for part in parts],
-            }
-            if parts
-            else None
-        )
-    return curves
+def _training(results: Sequence[Result]) -> list[dict[str, list[Any]] | None]:
+    """Return the training loss of every run, thinned where there are many runs."""
+    most = max(_FEWEST, _POINTS // max(1, len(results)))
+    return [_curve(result, most) if isinstance(result, RunResult) else None for result in results]
 
 
-def _measures(results: Sequence[Result], problems: list[str]) -> list[dict[str, Any]]:
-    """Return rows about attention and margins; name files that cannot be read among the `problems`."""
-    rows: list[dict[str, Any]] = []
-    for result in results:
-        try:
-            rows += measures_data([result])
-        except BadInput as error:
-            problems.append(f"no measures: {error}")
+def _curve(result: RunResult, most: int) -> dict[str, list[Any]] | None:
+    points = thinned(result.training, most)
+    return {"step": [step for step, _ in points], "loss": [_short(loss) for _, loss in points]} if points else None
+
+
+def _measures(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Return rows about attention and margins; of many runs, of the chosen heads only."""
+    rows = [row for row in measures_data(results) if row["dependency"] is None]
     every_head = len({(row["variant"], row["seed"]) for row in rows}) <= _EVERY_HEAD
     kept = [row for row in rows if row["measure"] != "mass" or row["best"] or every_head]
-    return [{name: _rounded(row[name]) for name in _MEASURE} for row in kept if row["dependency"] is None]
+    return [{name: _rounded(row[name]) for name in _MEASURE} for row in kept]
 
 
 def _rounded(value: Any) -> Any:
     return _short(value) if isinstance(value, float) else value
-
-
-def _finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def _card(result: Result) -> dict[str, str]:

@@ -195,9 +195,8 @@ def loss_figure(results: Sequence[RunResult], size: Size = "page") -> Figure | N
     style = styles(variant_order(results))
     curves = {}
     for number, result in enumerate(results):
-        lines = [line for line in result.folder.metrics() if line.get("loss") is not None]
-        if lines:
-            curves[number] = ([line["step"] for line in lines], [max(line["loss"], 1e-8) for line in lines])
+        if result.training:
+            curves[number] = ([step for step, _ in result.training], [max(loss, 1e-8) for _, loss in result.training])
     if not curves:
         return None
     figure, (axis,) = make_panels(1, size)

@@ -1,16 +1,21 @@
 """Results to report on: finished runs, and files of scores."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 from longreach.config import Plain
 from longreach.errors import BadInput
-from longreach.evaluation import Card, Loss, Score
+from longreach.evaluation import Card, Loss, Measures, Score
 from longreach.reports.committed import is_results_file, read_results_file
 from longreach.runs import RunFolder, RunInfo, find_runs, variant_names
+
+_POINTS = 160
+"""Points of a training curve."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,10 @@ class RunResult(Result):
     info: RunInfo
     settings: Plain = field(default_factory=dict, repr=False)
     """Its config.yaml."""
+    training: list[tuple[int, float]] = field(default_factory=list, repr=False)
+    """Steps and training losses; of a long curve each point is the median of its part."""
+    measures: Measures | None = None
+    """Attention and margins, if they were measured."""
 
     @property
     def trained_to(self) -> int:
@@ -93,13 +102,42 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[RunResult], list[str]]:
                 problems.append(f"{folder.path} is not finished")
                 continue
             try:
-                results.append(run_result(folder, folder.info(), folder.scores(), folder.card(), folder.losses()))
+                result = run_result(folder, folder.info(), folder.scores(), folder.card(), folder.losses())
+                if not (result.scores or result.losses):
+                    raise BadInput(f"{folder.path / 'scores.json'} has no scores")
             except (BadInput, OSError) as error:
-                problems.append(f"{folder.path} is damaged: {error}")
+                problems.append(f"{folder.path} is left out: {error}")
+                continue
+            results.append(_with_curves(result, problems))
     if not results:
         named = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
         raise BadInput(f"no finished run in {', '.join(map(str, paths))}{f': {named}' if named else ''}")
     return in_recipe_order(_tell_apart(results)), problems
+
+
+def _with_curves(result: RunResult, problems: list[str]) -> RunResult:
+    """Return the result with its training curve and its measures; add a line for each that is damaged."""
+    try:
+        result = replace(result, training=thinned(_losses_of(result.folder), _POINTS))
+    except (BadInput, OSError) as error:
+        problems.append(f"{result.source} has no training curve: {error}")
+    try:
+        return replace(result, measures=result.folder.measures())
+    except (BadInput, OSError) as error:
+        problems.append(f"{result.source} has no measures: {error}")
+        return result
+
+
+def _losses_of(folder: RunFolder) -> list[tuple[int, float]]:
+    logged = [(line["step"], line.get("loss")) for line in folder.metrics()]
+    return [(step, loss) for step, loss in logged if loss is not None and math.isfinite(loss)]
+
+
+def thinned(curve: list[tuple[int, float]], most: int) -> list[tuple[int, float]]:
+    """Return a curve of at most so many points: each is the last step and the median loss of its part."""
+    size = max(1, -(-len(curve) // most))
+    parts = [curve[start : start + size] for start in range(0, len(curve), size)]
+    return [(part[-1][0], median(loss for _, loss in part)) for part in parts]
 
 
 def load_results(paths: Sequence[Path]) -> tuple[list[Result], list[str]]:

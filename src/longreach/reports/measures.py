@@ -49,11 +49,11 @@ class MeasuredRun:
 
 
 def measured_runs(results: Sequence[Result]) -> list[MeasuredRun]:
-    """Read the measures of all runs that have some; files of scores have none."""
+    """Return the measures of all runs that have some; files of scores have none."""
     found = []
     for result in results:
-        if isinstance(result, RunResult) and (measures := result.folder.measures()) is not None:
-            found.append(MeasuredRun.of(result, measures))
+        if isinstance(result, RunResult) and result.measures is not None:
+            found.append(MeasuredRun.of(result, result.measures))
     return found
 
 
