@@ -211,7 +211,7 @@ def test_eval_takes_lengths_and_any_task_field(finished, tmp_path, capsys):
     assert "reach@0.9" in capsys.readouterr().out
     lines = out.read_text().splitlines()
     assert len([line for line in lines if "token_em_free" in line]) == 4
-    assert lines[0] == "run,variant,seed,length,metric,hits,samples,rate,low,high"
+    assert lines[0] == "run,variant,trained_from,trained_to,seed,length,metric,hits,samples,rate,low,high"
     assert {line.split(",")[1] for line in lines[1:]} == {"counting", "coupled"}
     assert main(["eval", run, "--lengths", "3", "--relabel-ids", "--device", "cpu"]) == 0
     for flags, told in ((["--control", "shuffled"], "shuffled"), (["--shift", "1000"], "shifted by 1000")):

@@ -9,9 +9,9 @@ import matplotlib
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from longreach.evaluation import MEASURES, Measure, Measures
+from longreach.evaluation import MEASURES, Measure
 from longreach.reports.axes import Size, length_axis, limit_lengths, make_panels, wrap
-from longreach.reports.load import Result, RunResult, variant_order
+from longreach.reports.load import Measured, Result, variant_order
 from longreach.reports.style import PAPER, TRAINED, Style, styles
 from longreach.reports.tables import Column, LengthRow, length_table
 from longreach.system.labels import label
@@ -32,29 +32,23 @@ class MeasuredRun:
 
     variant: str
     seed: int
-    trained_to: int
-    measures: Measures
-
-    @staticmethod
-    def of(result: RunResult, measures: Measures) -> "MeasuredRun":
-        """Return the measures with the IDs of the run's own test: others would be a control, or another encoding."""
-        own = [entry for entry in measures.entries if entry.ids == result.card.test_ids]
-        kept = Measures(measures.step, measures.chosen, own)
-        return MeasuredRun(result.variant, result.seed, result.trained_to, kept)
+    trained_to: int | None
+    """Longest training length, if it is known."""
+    measured: Measured
 
     def entries(self, measure: str, keep: Callable[[Measure], bool]) -> list[Measure]:
         """Return some entries of a measure, by rising length."""
-        found = [entry for entry in self.measures.entries if entry.measure == measure and keep(entry)]
+        found = [entry for entry in self.measured.entries if entry.measure == measure and keep(entry)]
         return sorted(found, key=lambda entry: entry.length)
 
 
 def measured_runs(results: Sequence[Result]) -> list[MeasuredRun]:
-    """Return the measures of all runs that have some; files of scores have none."""
-    found = []
-    for result in results:
-        if isinstance(result, RunResult) and result.measures is not None:
-            found.append(MeasuredRun.of(result, result.measures))
-    return found
+    """Return the measures of all results that have some."""
+    return [
+        MeasuredRun(result.variant, result.seed, result.trained_to, result.measured)
+        for result in results
+        if result.measured is not None
+    ]
 
 
 def measures_data(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -63,7 +57,7 @@ def measures_data(results: Sequence[Result]) -> list[dict[str, Any]]:
     `low` and `high` are the 95% interval of the mean over samples, None for one sample.  `best` marks the heads that
     were chosen at the longest training length.  Values that do not apply are None.
     """
-    return [_row(run, entry) for run in measured_runs(results) for entry in run.measures.entries]
+    return [_row(run, entry) for run in measured_runs(results) for entry in run.measured.entries]
 
 
 def _row(run: MeasuredRun, entry: Measure) -> dict[str, Any]:
@@ -82,7 +76,7 @@ def _row(run: MeasuredRun, entry: Measure) -> dict[str, Any]:
         "samples": entry.samples,
         "steps": entry.steps,
         "lowest": entry.lowest,
-        "best": entry.measure == "mass" and run.measures.is_best(entry),
+        "best": entry.measure == "mass" and run.measured.is_best(entry),
         "layer": entry.layer,
         "head": entry.head,
         "dependency": entry.dependency,
@@ -90,7 +84,7 @@ def _row(run: MeasuredRun, entry: Measure) -> dict[str, Any]:
         "even": entry.even,
         "low_quantile": entry.low_quantile,
         "not_ahead": None if entry.not_ahead is None else entry.not_ahead / entry.steps,
-        "trained": entry.length <= run.trained_to,
+        "trained": run.trained_to is not None and entry.length <= run.trained_to,
     }
 
 
@@ -134,7 +128,7 @@ def _lines(
 
 
 def _best(run: MeasuredRun, entry: Measure) -> bool:
-    return run.measures.is_best(entry)
+    return run.measured.is_best(entry)
 
 
 def _table_lines(runs: Sequence[MeasuredRun], measure: str) -> list[_Line]:
@@ -154,7 +148,7 @@ def _not_ahead(entry: Measure) -> float:
 
 
 def _is_best_of_all(run: MeasuredRun, entry: Measure) -> bool:
-    return entry.dependency is None and run.measures.is_best(entry)
+    return entry.dependency is None and run.measured.is_best(entry)
 
 
 def measure_tables(runs: Sequence[MeasuredRun], width: int = 80) -> list[Table]:
@@ -263,8 +257,8 @@ def _frame(axis: "matplotlib.axes.Axes", runs: Sequence[MeasuredRun], measure: s
     """Set the scale and the labels, and shade the training lengths."""
     shown = [run for run in runs if run.entries(measure, _any)]
     lengths = sorted({entry.length for run in shown for entry in run.entries(measure, _any)})
-    longest = max(run.trained_to for run in shown)
-    limit_lengths(axis, [*lengths, min(longest, lengths[-1])], None)
+    longest = max((run.trained_to or 0 for run in shown), default=0)
+    limit_lengths(axis, [*lengths, *([min(longest, lengths[-1])] if longest else [])], None)
     length_axis(axis, lengths)
     left = axis.get_xlim()[0]
     if longest > left:
