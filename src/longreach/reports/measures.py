@@ -13,7 +13,7 @@ from longreach.evaluation import MEASURES, Measure
 from longreach.reports.axes import Size, length_axis, limit_lengths, make_panels, wrap
 from longreach.reports.load import Measured, Result, variant_order
 from longreach.reports.style import PAPER, TRAINED, Style, styles
-from longreach.reports.tables import Column, LengthRow, length_table
+from longreach.reports.tables import Column, TableRow, length_table
 from longreach.system.labels import label
 
 TITLES = {
@@ -170,7 +170,7 @@ def _table(lines: list[_Line], title: str, runs: Sequence[MeasuredRun], width: i
         front.append(Column("setting", [line.setting for line in lines], folds=True))
     front.append(Column("of", [line.name for line in lines], folds=True))
     rows = [
-        LengthRow({length: f"{value:.3g}" for length, value in line.middle().items()}, trained[line.variant])
+        TableRow({length: f"{value:.3g}" for length, value in line.middle().items()}, trained[line.variant])
         for line in lines
     ]
     return length_table(title, "median over seeds" if several else "", front, rows, [], width)
