@@ -261,6 +261,12 @@ def test_reports_get_rows_tables_and_a_panel_for_each_measure(folder, tmp_path):
     results, _ = load_results([folder.path])
     figure = measures_figure(results, "title")
     assert len(figure.axes) == 2
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names[-3:] == ["even attention", "thin: seeds, other heads, lowest 1% of steps", "training lengths"]
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert box.x0 >= 0
+    assert box.x1 <= whole.x1
     assert all(axis.lines for axis in figure.axes)
     rows = measures_data(results)
     entries = [entry for entry in folder.measures().entries if entry.ids == "plain"]
@@ -307,8 +313,9 @@ def test_names_of_levels_are_drawn_as_they_are(folder):
     folder.save_measures(replace(measures, entries=evil))
     results, _ = load_results([folder.path])
     figure = measures_figure(results)
-    shown = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert all("\x1b" not in text and r"\$x^2\$" in text for text in shown)
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert sum(r"\$x^2\$" in text for text in shown) == 2
+    assert not any("\x1b" in text for text in shown)
 
 
 def test_intervals_are_those_of_a_mean():

@@ -2,7 +2,15 @@
 
 from longreach.reports.curves import THRESHOLDS, headline_groups
 from longreach.reports.figures import save_png
-from longreach.reports.load import Measured, Result, RunResult, in_recipe_order, load_results, load_runs, run_result
+from longreach.reports.load import (
+    ModelMeasures,
+    Result,
+    RunResult,
+    in_recipe_order,
+    load_results,
+    load_runs,
+    run_result,
+)
 from longreach.reports.measures import measure_tables, measured_runs, measures_data, measures_figure
 from longreach.reports.page import render_page
 from longreach.reports.paper import FIGURES, FigureConfig, write_figure
@@ -16,7 +24,7 @@ __all__ = [
     "FIGURES",
     "THRESHOLDS",
     "FigureConfig",
-    "Measured",
+    "ModelMeasures",
     "ProbeReport",
     "Report",
     "Result",

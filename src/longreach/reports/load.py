@@ -19,7 +19,7 @@ _POINTS = 160
 
 
 @dataclass(frozen=True)
-class Measured:
+class ModelMeasures:
     """Attention and margins of one model, under the IDs of its own test."""
 
     entries: Sequence[Measure]
@@ -27,10 +27,10 @@ class Measured:
     """Dependency, layer and head of the heads that were chosen at the longest training length."""
 
     @staticmethod
-    def of(measures: Measures, ids: str) -> "Measured":
+    def of(measures: Measures, ids: str) -> "ModelMeasures":
         """Return the measures under these IDs: others would be a control, or another encoding."""
         best = frozenset((head.dependency, head.layer, head.head) for head in measures.chosen)
-        return Measured([entry for entry in measures.entries if entry.ids == ids], best)
+        return ModelMeasures([entry for entry in measures.entries if entry.ids == ids], best)
 
     def is_best(self, entry: Measure) -> bool:
         """Return whether an entry belongs to a chosen head."""
@@ -57,7 +57,7 @@ class Result:
     """Command that made it; empty where none was recorded."""
     variants: tuple[str, ...] = ()
     """Variants of its recipe, in order."""
-    measured: Measured | None = None
+    measured: ModelMeasures | None = None
     """Attention and margins, if they were measured."""
 
     @property
@@ -145,7 +145,7 @@ def _with_curves(result: RunResult, problems: list[str]) -> RunResult:
     except (BadInput, OSError) as error:
         problems.append(f"{result.source} has no measures: {error}")
         return result
-    return result if measures is None else replace(result, measured=Measured.of(measures, result.card.test_ids))
+    return result if measures is None else replace(result, measured=ModelMeasures.of(measures, result.card.test_ids))
 
 
 def _losses_of(folder: RunFolder) -> list[tuple[int, float]]:
@@ -253,13 +253,13 @@ def _of_file(path: Path, several: bool) -> list[Result]:
     return found
 
 
-def _measured_of_file(part: FileRows, model: Model) -> Measured | None:
+def _measured_of_file(part: FileRows, model: Model) -> ModelMeasures | None:
     entries = part.measures.get(model, [])
     if not entries:
         return None
     own = entries[0].ids if part.card is None else part.card.test_ids
     best = frozenset((entry.dependency, entry.layer, entry.head) for entry in part.best.get(model, []))
-    return Measured([entry for entry in entries if entry.ids == own], best)
+    return ModelMeasures([entry for entry in entries if entry.ids == own], best)
 
 
 def settings_of(result: Result) -> Mapping[str, object]:

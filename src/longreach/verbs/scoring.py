@@ -143,7 +143,7 @@ def score_folder(
 
     The result has the measures of this test.  If no measure applies, raise BadInput; of `several` runs, only say so.
     """
-    from longreach.reports import Measured, run_result  # matplotlib takes a while to load
+    from longreach.reports import ModelMeasures, run_result  # matplotlib takes a while to load
 
     trained = load_trained(folder, _device(execution), trust)
     asked, scores, text, measures = _test(trained, changes, execution, watch, where, measure, several)
@@ -151,7 +151,7 @@ def score_folder(
     lengths = legal_lengths(config.task, config.train.lengths)
     card = make_card(config.task, config.ids, lengths, asked, config.train.prime, task_check=info.task_check)
     result = run_result(folder, info, scores, card, () if text is None else text.losses)
-    return result if measures is None else replace(result, measured=Measured.of(measures, card.test_ids))
+    return result if measures is None else replace(result, measured=ModelMeasures.of(measures, card.test_ids))
 
 
 def _test(
