@@ -54,7 +54,7 @@ class Result:
     """Shortest and longest training length; None where a file does not tell."""
     title: str = ""
     command: str = ""
-    """Command that made it; empty where none was recorded."""
+    """Command that made it, or several joined by ` ; `; empty where none was recorded."""
     variants: tuple[str, ...] = ()
     """Variants of its recipe, in order."""
     measured: ModelMeasures | None = None
@@ -247,7 +247,7 @@ def _of_file(path: Path, several: bool) -> list[Result]:
                     card=part.card,
                     trained_lengths=part.trained.get((variant, seed)),
                     title=re.sub(r"[_-]+", " ", path.stem),
-                    command=part.commands[variant, seed],
+                    command=" ; ".join(part.commands.get((variant, seed), {})),
                 )
             )
     return found
