@@ -26,7 +26,7 @@ from longreach.reports.figures import coverage_figure, reach_figure, styles
 from longreach.reports.heatmap_figure import heatmap_figure
 from longreach.reports.load import Result
 from longreach.reports.paper import draw_figure
-from longreach.reports.style import as_svg
+from longreach.reports.style import as_svg, save_figure, save_png
 from longreach.reports.text import losses_figure
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -377,3 +377,60 @@ def test_files_and_runs_may_be_mixed(tmp_path):
     titles = re.findall("<!-- (.*?) -->", (tmp_path / "x.svg").read_text())
     assert {"tape", "v0"} <= {*titles}
     assert matplotlib.rcParams["font.size"] == 10  # no setting leaks
+
+
+def test_rates_near_the_ends_are_not_clamped():
+    hits = {0: "0", 1: "<.01", 49: "<.01", 51: ".01", 600: ".06", 9930: ".99", 9949: ".99", 9990: ">.99", 10_000: "1"}
+    scores = [Score(0, n, "token_em_free", count, 10_000) for n, count in enumerate(hits, start=1)]
+    figure = heatmap_figure([replace(_result("a"), scores=scores)])
+    assert [text.get_text() for text in figure.axes[0].texts] == [*hits.values()]
+
+
+def test_rates_fit_into_the_narrowest_cells_that_have_them():
+    widths = []
+    for count in range(20, 40, 3):
+        scores = [Score(0, n, "token_em_free", 9999, 10_000) for n in range(1, count)]
+        figure = heatmap_figure([replace(_result("a"), scores=scores)])
+        figure.draw_without_rendering()
+        axis, renderer = figure.axes[0], FigureCanvasAgg(figure).get_renderer()
+        width = axis.get_window_extent(renderer).width / len(scores)
+        assert all(text.get_window_extent(renderer).width < width for text in axis.texts)
+        widths += [width * 72 / figure.dpi] if axis.texts else []
+    assert min(widths) < 17
+
+
+def test_where_all_ids_are_right_the_axis_is_whole():
+    right = [Score(0, n, "id_accuracy", 1000, 1000) for n in (20, 40)]
+    low, high = errors_figure([replace(WRONG[0], scores=right)]).axes[0].get_ylim()
+    assert low <= 0
+    assert high >= 1
+
+
+def test_places_of_first_errors_skip_tenths_that_no_answer_reaches():
+    short = [_wrong(f"v{n}", 4, 0, {0: 1, 3: 1, 6: 2}, ids=False) for n in range(12)]
+    lines = [line for line in errors_figure(short).axes[0].lines if len(line.get_xdata())]
+    assert [list(line.get_ydata()) for line in lines] == [[0.25, 0.25, 0.5]] * 12
+    assert all(line.get_marker() != "None" for line in lines)
+    places = [place for line in lines for place in line.get_xdata()]
+    assert len(set(places)) == len(places)  # no variant hides another
+    assert [sorted({int(place // 10) for place in line.get_xdata()}) for line in lines] == [[0, 3, 6]] * 12
+
+
+def test_a_single_logged_loss_is_a_point(tmp_path):
+    folder = make_runs(tmp_path / "runs", 1, seeds=1)[0]
+    (folder / "card.json").write_text(json.dumps(asdict(CARD)))
+    (run,) = load_results([tmp_path / "runs"])[0]
+    figure, _ = draw_figure([replace(run, training=[(5, 0.5)])], FigureConfig(figure="training"))
+    assert figure.axes[0].lines[0].get_marker() == "o"
+    figure, _ = draw_figure([run], FigureConfig(figure="training"))
+    assert figure.axes[0].lines[0].get_marker() == ""
+
+
+@pytest.mark.filterwarnings("error")
+def test_letters_that_the_font_lacks_warn_nobody(tmp_path):
+    results = [_result(name, rate=50) for name in ("\u6f22\u5b57", "\u0e01")]
+    for number, draw in enumerate((reach_figure, heatmap_figure, coverage_figure)):
+        figure = draw(results)
+        as_svg(figure)
+        save_figure(figure, tmp_path / f"{number}.pdf")
+        save_png(figure, tmp_path / f"{number}.png")

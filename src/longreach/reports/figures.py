@@ -26,7 +26,7 @@ from longreach.reports.axes import (
 from longreach.reports.curves import Group
 from longreach.reports.fields import ONE_PASS, Fields, named, select
 from longreach.reports.load import Result, RunResult, variant_order
-from longreach.reports.style import PAPER, TRAINED, Style, as_svg, save_figure, save_png, shades, styles
+from longreach.reports.style import TRAINED, Style, as_svg, paper_style, save_figure, save_png, shades, styles
 from longreach.system.labels import label
 
 __all__ = [
@@ -67,7 +67,7 @@ class _Line:
     style: Style
 
 
-@matplotlib.rc_context(PAPER)
+@paper_style()
 def reach_figure(
     results: Sequence[Result],
     metric: str | None = None,
@@ -189,7 +189,7 @@ def _draw(axis: Any, one: Group, style: Style, depth: float) -> None:
         axis.plot(list(rates), list(rates.values()), color=style["color"], lw=0.5, alpha=0.45, zorder=2)
 
 
-@matplotlib.rc_context(PAPER)
+@paper_style()
 def loss_figure(results: Sequence[RunResult], size: Size = "page") -> Figure | None:
     """Draw the training loss by step, a line for each run; None if no run has logged any."""
     style = styles(variant_order(results))
@@ -202,18 +202,20 @@ def loss_figure(results: Sequence[RunResult], size: Size = "page") -> Figure | N
     figure, (axis,) = make_panels(1, size)
     shown: dict[str, Style] = {}
     for number, (steps, losses) in curves.items():
-        look = style[results[number].variant] | {"marker": ""}
-        axis.plot(steps, losses, lw=0.8, alpha=0.9, **look)
+        look = style[results[number].variant]
+        if len(steps) > 1:  # a single point has no line
+            look = look | {"marker": ""}
+        axis.plot(steps, losses, lw=0.8, ms=3.5, alpha=0.9, **look)
         shown.setdefault(results[number].variant, look)
     axis.set(xlabel="step", ylabel="training loss", yscale="log")
     axis.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
     axis.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5 if size == "column" else 8, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda step, _: short_number(step)))
-    legend_below(figure, [Line2D([], [], lw=1.4, label=label(name), **look) for name, look in shown.items()])
+    legend_below(figure, [Line2D([], [], lw=1.4, ms=3.5, label=label(name), **look) for name, look in shown.items()])
     return figure
 
 
-@matplotlib.rc_context(PAPER)
+@paper_style()
 def coverage_figure(results: Sequence[Result], size: Size = "page") -> Figure | None:
     """Draw how often training showed each part of its ID range, per variant; None if no result has a card."""
     first = {result.variant: result for result in reversed(results) if result.card is not None}

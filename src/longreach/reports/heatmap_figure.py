@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
@@ -16,7 +15,7 @@ from longreach.reports.curves import Group
 from longreach.reports.fields import Fields, named, select
 from longreach.reports.figures import metric_name
 from longreach.reports.load import Result
-from longreach.reports.style import PAPER
+from longreach.reports.style import paper_style
 from longreach.system.labels import label
 
 _LEGIBLE = 15
@@ -26,7 +25,7 @@ Place = tuple[str, str]
 """Values of x and y."""
 
 
-@matplotlib.rc_context(PAPER)
+@paper_style()
 def heatmap_figure(
     results: Sequence[Result],
     metric: str | None = None,
@@ -151,7 +150,9 @@ def _finish(figure: Figure, axes: Sequence[Any], columns: list[str], rows: list[
 
 def _rate(rate: float) -> str:
     """Return two digits; only 0 and 1 themselves are written as such."""
-    return f"{rate:.0f}" if rate in (0, 1) else f"{min(0.99, max(0.01, rate)):.2f}"[1:]
+    if rate in (0, 1):
+        return f"{rate:.0f}"
+    return {"0.00": "<.01", "1.00": ">.99"}.get(text := f"{rate:.2f}", text[1:])
 
 
 def _number(text: str) -> str:
