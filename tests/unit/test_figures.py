@@ -434,3 +434,29 @@ def test_letters_that_the_font_lacks_warn_nobody(tmp_path):
         as_svg(figure)
         save_figure(figure, tmp_path / f"{number}.pdf")
         save_png(figure, tmp_path / f"{number}.png")
+
+
+LONG = ["a_variant_with_a_very_long_name_of_sixty_letters_number_one_x", "another one " * 5, "x" * 60]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", ["column", "page"])
+@pytest.mark.parametrize("draw", [coverage_figure, heatmap_figure, reach_figure, errors_figure])
+@pytest.mark.parametrize("names", [["a", "b", "c"], LONG])
+def test_no_text_is_cut_or_overprints_a_title(draw, size, names):
+    make = _wrong if draw is errors_figure else _result
+    arguments = (3, 5, {0: 5, 3: 3}) if draw is errors_figure else ()
+    given = {} if draw is errors_figure else {"rate": 50}
+    figure = draw([make(name, *arguments, **given) for name in names], size=size)
+    figure.set_dpi(300)  # that of files: letters are a little wider than at 100
+    figure.draw_without_rendering()
+    renderer, page = FigureCanvasAgg(figure).get_renderer(), figure.bbox
+    texts = [text for axes in figure.axes for text in (axes.title, axes.xaxis.label, axes.yaxis.label)]
+    boxes = [text.get_window_extent(renderer) for text in texts if text.get_text()]
+    for box in [*boxes, *(box for axes in figure.axes for box in _boxes(figure, axes.yaxis))]:
+        assert box.x0 >= page.x0
+        assert box.x1 <= page.x1
+        assert box.y0 >= page.y0
+        assert box.y1 <= page.y1
+    titles = [axes.title.get_window_extent(renderer) for axes in figure.axes if axes.get_title()]
+    assert not any(one.overlaps(other) for n, one in enumerate(titles) for other in titles[:n])

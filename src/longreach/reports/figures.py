@@ -19,7 +19,7 @@ from longreach.reports.axes import (
     limit_lengths,
     make_panels,
     name_axes,
-    set_title,
+    set_titles,
     short_number,
     wrap,
 )
@@ -101,7 +101,7 @@ def reach_figure(
         for chance in _chances(own, groups[0].metric):
             axis.axhline(chance, color="#555555", lw=0.8, ls=(0, (1, 2)))
             chances = True
-        set_title(axis, panel)
+    set_titles(axes, shown)
     axes[0].set(ylim=(-0.03, 1.04), yticks=QUARTERS, yticklabels=map("{:g}".format, QUARTERS))
     name_axes(axes, "length", metric_name(groups[0].metric))
     if title:
@@ -218,21 +218,20 @@ def loss_figure(results: Sequence[RunResult], size: Size = "page") -> Figure | N
 @paper_style()
 def coverage_figure(results: Sequence[Result], size: Size = "page") -> Figure | None:
     """Draw how often training showed each part of its ID range, per variant; None if no result has a card."""
-    first = {result.variant: result for result in reversed(results) if result.card is not None}
-    names = [name for name in variant_order(results) if name in first]
+    cards = {result.variant: result.card for result in reversed(results) if result.card is not None}
+    names = [name for name in variant_order(results) if name in cards]
     if not names:
         return None
     style = styles(variant_order(results))
     figure, axes = make_panels(len(names), size, ratio=0.6, share_y=False)
     for axis, name in zip(axes, names, strict=True):
-        card = first[name].card
-        assert card is not None
+        card = cards[name]
         counts, total = card.id_coverage, max(1, sum(card.id_coverage))
         edges = [number / len(counts) for number in range(len(counts))]
         axis.bar(edges, [count / total for count in counts], 1 / len(counts), align="edge", color=style[name]["color"])
-        set_title(axis, f"{name}: IDs {card.trained_ids}")
         axis.set(xlim=(0, 1), xticks=[0, 0.5, 1], xticklabels=["0", "0.5", "1"])
         axis.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(3))
         axis.set_ylim(0, max(axis.get_ylim()[1], 1e-3))
+    set_titles(axes, [f"{name}: IDs {cards[name].trained_ids}" for name in names])
     name_axes(axes, "place in the range of IDs", "share in training")
     return figure

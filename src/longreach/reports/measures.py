@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from rich.table import Table
 
 from longreach.evaluation import MEASURES, Measure
-from longreach.reports.axes import Size, legend_below, length_axis, limit_lengths, make_panels, set_title, wrap
+from longreach.reports.axes import Size, legend_below, length_axis, limit_lengths, make_panels, set_titles, wrap
 from longreach.reports.load import ModelMeasures, Result, variant_order
 from longreach.reports.style import TRAINED, Style, paper_style, shades, styles
 from longreach.reports.tables import Column, TableRow, length_table
@@ -292,5 +292,5 @@ def _frame(axis: Any, runs: Sequence[MeasuredRun], measure: str) -> None:
     left = axis.get_xlim()[0]
     if longest > left:
         axis.axvspan(left, longest, color=TRAINED, lw=0, zorder=0)
-    set_title(axis, TITLES[measure])
+    set_titles([axis], [TITLES[measure]])
     axis.set_xlabel("length")
