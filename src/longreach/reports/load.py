@@ -166,13 +166,14 @@ def without_repeats(results: Sequence[AnyResult], problems: list[str]) -> list[A
 
 def _repeats(result: Result, other: Result) -> bool:
     """Return whether all scores, losses and measures of a result are those of another one."""
-    own, others = (
-        (one.scores, one.losses, [] if one.measured is None else one.measured.entries) for one in (result, other)
-    )
     return all(
         not mine or sorted(map(repr, mine)) == sorted(map(repr, theirs))
-        for mine, theirs in zip(own, others, strict=True)
+        for mine, theirs in zip(_numbers(result), _numbers(other), strict=True)
     )
+
+
+def _numbers(result: Result) -> tuple[Sequence[object], ...]:
+    return result.scores, result.losses, [] if result.measured is None else result.measured.entries
 
 
 def _with_curves(result: RunResult, problems: list[str]) -> RunResult:
