@@ -11,6 +11,7 @@ from longreach.evaluation.cost import (
     memory_of_generation,
     memory_of_test,
     memory_of_text,
+    seconds_at_length,
     seconds_of_generation,
 )
 from longreach.evaluation.documents import over_documents, resampled_documents
@@ -86,6 +87,7 @@ __all__ = [
     "resampled_documents",
     "resolve_axes",
     "run_free",
+    "seconds_at_length",
     "seconds_of_generation",
     "text_work",
     "to_csv",

@@ -19,7 +19,8 @@ from longreach.runs.failures import naming_lack_of_memory
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.follow import FINISHED, follow
 from longreach.runs.journal import Journal
-from longreach.runs.observer import Observer, Run, last_good
+from longreach.runs.memory import check_training_memory
+from longreach.runs.observer import Observer, Run, last_good, saved_step
 from longreach.runs.parts import new_model
 from longreach.runs.profile import BUILD, CHECK
 from longreach.runs.recipe import RunConfig
@@ -100,6 +101,14 @@ def execute_together(
             naming_lack_of_memory(_TRAINING_WITH_LESS, partial(last_good, folders[0])),
         ):
             return follow(configs[0], folders[0], infos[0].seed, device, ranks, parallel, observer.should_stop)
+    untrained = [
+        config
+        for config, folder in zip(configs, folders, strict=True)
+        if not folder.finished and saved_step(folder) < config.train.steps
+    ]
+    if untrained:
+        with observer.profile.phase(CHECK):
+            check_training_memory(untrained, device, observer.say, ranks.count)
     for config, folder in zip(configs, folders, strict=True):
         goes_on = resume and folder.begun
         if not goes_on or (not folder.finished and folder.changes_of_execution(config)):
