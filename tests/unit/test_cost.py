@@ -126,6 +126,13 @@ def test_training_that_cannot_fit_is_refused_before_a_model_is_made(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_test_that_cannot_fit_is_refused_before_training(tmp_path):
+    config = training(evaluate={"lengths": [4, 2 * 10**9]})
+    with pytest.raises(BadInput, match=r"a test at length 2000000000 needs about .* TB of memory"):
+        execute(config, RunFolder(tmp_path / "run"), gather_info("", "", "", 0, "cpu"), "cpu")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_model_that_the_machine_cannot_hold_is_refused_by_the_check_of_a_sweep(monkeypatch):
     monkeypatch.setattr(capacity, "total_memory", lambda device: 1 << 34)
     with pytest.raises(BadInput, match=r"a model with these settings needs about 960.0 GB of memory"):

@@ -9,7 +9,7 @@ from torch import Tensor
 from longreach.engine.plan import choose
 from longreach.engine.stacking import check_stackable
 from longreach.errors import BadInput
-from longreach.evaluation import cells, check_text_test
+from longreach.evaluation import cells, check_cells, check_text_test
 from longreach.evaluation.context import choose_targets, predicted_at_once
 from longreach.model import Model
 from longreach.objectives import resolve_objectives
@@ -62,8 +62,8 @@ def _check_tests(config: RunConfig, model: Model, data: TrainingStream) -> None:
     """Check that every test has the IDs that it needs, and the model an entry for each."""
     legal_lengths(config.held_out("valid"), config.train.lengths)  # or refuses: nothing to validate on
     tested = cells(config.held_out(), config.evaluate)[0]
+    check_cells(tested, model, config.ids)
     for cell in tested:
-        config.ids.check_test(cell.task, cell.task.max_tokens(cell.length))
         if config.evaluate.relabel_ids:
             config.ids.check(cell.task, _look(cell.task, cell.length))
     last = model.largest_id

@@ -1,14 +1,15 @@
-"""Memory of training, estimated before anything is made."""
+"""Memory of training and of the test after it, estimated before anything is made."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 
-from longreach.evaluation import PassCost
+from longreach.evaluation import EvalConfig, PassCost, memory_of_test
 from longreach.model import Model
 from longreach.runs.parts import model_shape, training_data
 from longreach.runs.recipe import RunConfig
 from longreach.system.capacity import check_memory, size
+from longreach.tasks import Task
 
 _COPIES = 4
 """Of the weights in training: themselves, their gradients and two moments of AdamW."""
@@ -16,20 +17,25 @@ _SMALLER_MODEL = "set a smaller model.width or model.layers"
 _SMALLER_BATCH = "set a smaller train.batch_size, shorter train.lengths or a greater execution.accumulate"
 
 
-def check_weights(config: RunConfig, warn: Callable[[str], None] = lambda line: None) -> None:
+def _tell_nobody(line: str) -> None:
+    pass
+
+
+def check_weights(config: RunConfig) -> None:
     """Raise BadInput if this machine cannot hold the weights of a run's model, which are made on the CPU."""
-    check_memory(_weights(model_shape(config)), "cpu", "a model with these settings", _SMALLER_MODEL, warn)
+    check_memory(_weights(model_shape(config)), "cpu", "a model with these settings", _SMALLER_MODEL, _tell_nobody)
 
 
 def check_training_memory(
     configs: Sequence[RunConfig],
     device: str,
-    warn: Callable[[str], None] = lambda line: None,
+    warn: Callable[[str], None] = _tell_nobody,
     processes: int = 1,
 ) -> None:
-    """Raise BadInput if runs that are trained as one do not fit into memory; warn if they need more than is free.
+    """Raise BadInput if runs that are trained as one, or their tests, do not fit into memory.
 
-    Several processes on GPUs share the weights and the batch at best, and are refused only if that does not fit.
+    Warn if training needs more than is free.  Several processes on GPUs share the weights and the batch at best, and
+    are refused only if that does not fit.
     """
     weights = batches = 0
     for config in configs:
@@ -51,6 +57,23 @@ def check_training_memory(
     what = f"{models} ({size(weights)} for weights and optimizer, {size(batches)} for a batch)"
     smaller = _SMALLER_MODEL if weights > batches else _SMALLER_BATCH
     check_memory(needed, device, what, smaller if len(configs) == 1 else f"{smaller}, or a smaller --stack", warn)
+    for config in configs:
+        batch_tokens = config.execution.batch_tokens
+        check_test_memory(model_shape(config), config.held_out(), config.evaluate, batch_tokens, device)
+
+
+def check_test_memory(
+    model: Model,
+    task: Task,
+    asked: EvalConfig,
+    batch_tokens: int,
+    device: str,
+    warn: Callable[[str], None] = _tell_nobody,
+) -> None:
+    """Raise BadInput if a test does not fit into memory; warn if it needs more than is free."""
+    needed, length = memory_of_test(model, task, asked, batch_tokens)
+    smaller = "test shorter lengths, or set a smaller execution.batch_tokens"
+    check_memory(needed, device, f"a test at length {length}", smaller, warn)
 
 
 def _weights(model: Model) -> int:
