@@ -74,6 +74,7 @@ from longreach.tasks import *
 from longreach.training import OptimizerConfig, PrimeConfig, TrainConfig
 from longreach.verbs.answering import Answer, predict
 from longreach.verbs.checking import TaskCheck, check
+from longreach.verbs.comparing import compare
 from longreach.verbs.diagnosing import diagnose
 from longreach.verbs.inspection import Inspection, inspect
 from longreach.verbs.reporting import report
@@ -156,6 +157,7 @@ __all__ = [
     "XposConfig",
     "build_model",
     "check",
+    "compare",
     "diagnose",
     "evaluate",
     "evaluate_runs",
