@@ -99,7 +99,8 @@ def test_a_test_that_cannot_fit_is_refused_before_it_starts():
 def training(**sections):
     settings = {**SETTINGS, "train": {"lengths": "1..6", "batch_size": 8, "steps": 2}}
     for name, section in sections.items():
-        settings[name] = {**settings.get(name, {}), **section}
+        before = settings.get(name, {})
+        settings[name] = {**(before if isinstance(before, dict) else {}), **section}
     return build(RunConfig, settings)
 
 
@@ -124,6 +125,17 @@ def test_training_that_cannot_fit_is_refused_before_a_model_is_made(
     ):
         execute(config, RunFolder(tmp_path / "run"), gather_info("", "", "", 0, "cpu"), "cpu")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_ids_that_a_task_does_not_have_are_refused_before_memory_is_estimated(tmp_path, begun):
+    folder = RunFolder(tmp_path / "run")
+    if begun:
+        folder.create(training(), gather_info("", "", "", 0, "cpu"))
+    wrong = training(task={"name": "even_pairs"}, ids={"name": "coupled", "max_id": 40})
+    complaint = "was started with task.name=copy" if begun else "has no known coupling"
+    with pytest.raises(BadInput, match=complaint):
+        execute(wrong, folder, gather_info("", "", "", 0, "cpu"), "cpu", resume=begun)
 
 
 def test_a_test_that_cannot_fit_is_refused_before_training(tmp_path):

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +24,8 @@ from longreach.runs import (
     RunConfig,
     RunFolder,
     check,
+    check_together,
     check_trackers,
-    check_training_memory,
     choose_device,
     cut_into_stacks,
     execute_together,
@@ -264,8 +265,10 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], processes
         together = min(stack, len(seeds))
         try:
             if any(_steps_left(config, one.below(folder)) for one in seeds):
-                check_training_memory([config] * together, device, processes=processes)
-            check(config, stacked=together > 1)
+                fits = partial(check_together, number=together, device=device, processes=processes)
+                check(config, together > 1, fits)
+            else:
+                check(config, together > 1)
         except BadInput as error:
             raise BadInput(f"{variant}: {error}" if variant else str(error)) from error
         for one in seeds:

@@ -1,5 +1,6 @@
 """Checks of a run before it starts."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -25,13 +26,16 @@ _TOKENS = 1 << 22
 """Tokens of a batch that is looked at."""
 
 
-def check(config: RunConfig, stacked: bool = False) -> None:
-    """Raise BadInput for what would fail in training or after it; `stacked` if seeds are to be trained as one."""
+def check(config: RunConfig, stacked: bool = False, check_memory: Callable[[RunConfig], None] = check_weights) -> None:
+    """Raise BadInput for what would fail in training or after it; `stacked` if seeds are to be trained as one.
+
+    `check_memory` is called before a model is made, with settings whose IDs fit the task.
+    """
     if isinstance(config.task, Text):
         _ = config.task.opened  # or refuses a corpus that is not there
-    check_weights(config)
     data = _some_data(config, 1024)
     config.ids.check(config.task, _look(config.task, data.longest))
+    check_memory(config)
     model = new_model(config, seed=0, device="cpu")
     if stacked:
         check_stackable(model)

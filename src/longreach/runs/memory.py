@@ -62,6 +62,11 @@ def check_training_memory(
         check_test_memory(model_shape(config), config.held_out(), config.evaluate, batch_tokens, device)
 
 
+def check_together(config: RunConfig, number: int, device: str, processes: int = 1) -> None:
+    """Raise BadInput if so many runs like this one, trained as one, do not fit into memory."""
+    check_training_memory([config] * number, device, processes=processes)
+
+
 def check_test_memory(
     model: Model,
     task: Task,

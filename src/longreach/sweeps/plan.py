@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from longreach.config import to_plain
@@ -12,7 +12,7 @@ from longreach.runs import (
     RunFolder,
     build_config,
     check,
-    check_training_memory,
+    check_together,
     cut_into_stacks,
     refuse_other_config,
 )
@@ -142,9 +142,10 @@ def check_plan(
                 if (folder.path / "config.yaml").exists():
                     refuse_other_config(folder, variation.config)
             together = min(variation.config.execution.stack_size(1), len(variation.block.seeds))
-            if device is not None:
-                check_training_memory([variation.config] * together, device)
-            check(variation.config, stacked=together > 1)
+            if device is None:
+                check(variation.config, together > 1)
+            else:
+                check(variation.config, together > 1, partial(check_together, number=together, device=device))
         except BadInput as error:
             complaints.add(variation.name, variation.origins, str(error))
     for complaints in of_block.values():
