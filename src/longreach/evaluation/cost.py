@@ -299,7 +299,7 @@ def seconds_at_length(task: Task, length: int, work: Callable[[int], object]) ->
         measured.append((shorter, seconds))
         if seconds > _LONG_PIECE:
             first, fewer = measured[-4:][0]
-            growth = math.log(seconds / fewer) / math.log(shorter / first) if shorter > first else 1.0
+            growth = math.log(seconds / max(fewer, 1e-9)) / math.log(shorter / first) if shorter > first else 1.0
             return float(seconds * (length / shorter) ** max(1.0, growth))
     return 0.0
 
