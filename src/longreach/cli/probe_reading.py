@@ -70,6 +70,7 @@ class Opened:
             linear=2.0 * self.model.model.num_parameters(exclude_embeddings=True),
             quadratic=2.0 * config.hidden_size * layers,
             width=config.hidden_size,
+            depth=layers,
             heads=self.model.heads,
             copies_of_scores=0,
             cached=8 * config.hidden_size * layers,

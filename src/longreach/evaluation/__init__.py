@@ -11,6 +11,7 @@ from longreach.evaluation.cost import (
     memory_of_generation,
     memory_of_test,
     memory_of_text,
+    seconds_at_length,
     seconds_of_generation,
 )
 from longreach.evaluation.documents import over_documents, resampled_documents
@@ -18,6 +19,7 @@ from longreach.evaluation.evaluate import (
     TENTHS,
     EvalConfig,
     cells,
+    check_cells,
     evaluate,
     fewer_samples,
     resolve_axes,
@@ -59,6 +61,7 @@ __all__ = [
     "TextResult",
     "Work",
     "cells",
+    "check_cells",
     "check_text_test",
     "choose_targets",
     "estimate_measures",
@@ -86,6 +89,7 @@ __all__ = [
     "resampled_documents",
     "resolve_axes",
     "run_free",
+    "seconds_at_length",
     "seconds_of_generation",
     "text_work",
     "to_csv",
