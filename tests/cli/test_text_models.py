@@ -29,7 +29,7 @@ def trained(tmp_path_factory):
         evaluate=EvalConfig(lengths=Lengths((16, 96, 128)), samples=256, free_samples=0),
     )
     run = execute_in(place / "run", config)
-    assert main(["export", str(run.path), str(place / "exported")]) == 0
+    assert main(["export", str(run.path), str(place / "exported"), "--longest", "96"]) == 0
     return place
 
 
@@ -46,6 +46,23 @@ def test_an_exported_model_has_the_losses_of_its_run(trained, tmp_path, capsys):
         assert [(row["by"], row["size"]) for row in found[name]] == [(row["by"], row["size"]) for row in ours]
         assert [row["nats"] for row in found[name]] == pytest.approx([row["nats"] for row in ours], abs=1e-4)
     assert [row["nats"] for row in found["rerope"]] != pytest.approx([row["nats"] for row in ours], abs=1e-6)
+
+
+def test_encodings_take_the_trained_length_from_the_models_config(trained, tmp_path, capsys):
+    command = ["text", "loss", str(trained / "exported"), str(trained / "corpus"), "--contexts", "16,128", "--json"]
+    left_out = ["{name: scaled_rope, method: yarn, factor: 4}", "yarn", "{name: ntk, factor: 4}", "self_extend"]
+    said = [
+        "{name: scaled_rope, method: yarn, factor: 4, trained_to: 96}",
+        "{name: scaled_rope, method: yarn, factor: 8, trained_to: 96}",
+        "{name: scaled_rope, method: ntk, factor: 4}",
+        "{name: self_extend, window: 48}",
+    ]
+    assert main([*command, *(word for text in [*left_out, *said] for word in ("--encoding", text))]) == 0
+    found = json.loads(capsys.readouterr().out)
+    for short, full in zip(left_out, said, strict=True):
+        assert [row["nats"] for row in found[short]] == [row["nats"] for row in found[full]], short
+    assert main([*command, "--encoding", "yarm"]) == 2
+    assert "did you mean yarn" in capsys.readouterr().err
 
 
 def test_ctrl_c_stops_between_two_operations(trained, monkeypatch, capsys):

@@ -17,14 +17,17 @@ from longreach.api import (
     LlamaConfig,
     PointerConfig,
     RecurrentConfig,
+    ReRopeConfig,
     RopeConfig,
     ScaledRopeConfig,
     ScaledSoftmaxConfig,
+    SelfExtendConfig,
     TransformerConfig,
     build_model,
 )
 from longreach.errors import BadInput
 from longreach.hf import from_huggingface, to_huggingface
+from longreach.hf.rope import encoding_for
 from longreach.hf.settings import names_in
 
 VOCAB = 19
@@ -249,3 +252,30 @@ def test_models_of_other_types_are_refused_by_name():
     )
     with pytest.raises(BadInput, match="type mistral cannot be read: gpt_neox and llama can"):
         from_huggingface(MistralForCausalLM(settings))
+
+
+SCALED = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 512}
+SCALED |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("yarn", ScaledRopeConfig(method="yarn", base=5e5, trained_to=512)),
+        ({"name": "ntk", "factor": 2}, ScaledRopeConfig(method="ntk", factor=2.0, base=5e5, trained_to=512)),
+        ({"name": "linear", "trained_to": 64}, ScaledRopeConfig(method="linear", base=5e5, trained_to=64)),
+        ("self_extend", SelfExtendConfig(base=5e5, window=256)),
+        ({"name": "rerope", "base": 1e4, "window": 9}, ReRopeConfig(window=9)),
+        ("alibi", AlibiConfig()),
+    ],
+)
+def test_an_encoding_takes_what_it_lacks_from_the_configuration(values, expected):
+    scaled = TheirLlamaConfig(max_position_embeddings=4096, rope_parameters=SCALED)
+    assert encoding_for(scaled, values, "--encoding") == expected
+    plain = TheirLlamaConfig(max_position_embeddings=512, rope_parameters={"rope_type": "default", "rope_theta": 5e5})
+    assert encoding_for(plain, values, "--encoding") == expected
+
+
+def test_a_short_name_with_another_method_is_refused():
+    with pytest.raises(BadInput, match="'yarn' has method=yarn, and method=ntk was given"):
+        encoding_for(TheirLlamaConfig(), {"name": "yarn", "method": "ntk"}, "--encoding")

@@ -3,7 +3,6 @@
 import argparse
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from longreach.text import Corpus
 def run(args: argparse.Namespace, settings: list[str]) -> int:
     # a model takes seconds to import, which the other parts of `longreach text` do without
     from longreach.cli.probe_reading import Opened, check_contexts, check_weights, read_contexts
-    from longreach.config import build, build_part, read_value
+    from longreach.config import build, read_value
     from longreach.evaluation import (
         EvalConfig,
         Predict,
@@ -31,7 +30,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     from longreach.evaluation.context import BLOCK
     from longreach.execution import ExecutionConfig
     from longreach.hf import from_huggingface
-    from longreach.positions.encodings import EncodingConfig, RopeConfig
+    from longreach.hf.rope import encoding_for
     from longreach.positions.ids import Sequential
     from longreach.probe import load_hugging_face, predicting
     from longreach.runs import choose_device
@@ -52,15 +51,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     cost = Opened(theirs).cost()
     check_contexts(cost, config, execution.batch_tokens, device)
     ours = from_huggingface(theirs.model).eval() if args.encoding else None
-    encodings = {}
-    for text in args.encoding:
-        assert ours is not None
-        encoding = build_part(EncodingConfig, read_value(text), "--encoding")
-        if isinstance(encoding, RopeConfig):  # what is not said of another RoPE is as in the model's own
-            said = read_value(text) if isinstance(read_value(text), dict) else {}
-            own = {name: getattr(ours.config.encoding, name) for name in ("base", "fraction") if name not in said}
-            encoding = replace(encoding, **own)
-        encodings[text] = encoding
+    encodings = {text: encoding_for(theirs.model.config, read_value(text), "--encoding") for text in args.encoding}
     found: dict[str, list[dict[str, Any]]] = {}
 
     def measure(name: str, predict: Predict) -> None:

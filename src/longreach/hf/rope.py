@@ -1,11 +1,14 @@
 """Rotary encodings as Hugging Face's configurations write them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from longreach.config import build_part
 from longreach.config.registry import name_of
 from longreach.errors import BadInput
 from longreach.positions.encodings import EncodingConfig, RopeConfig, ScaledRopeConfig
+from longreach.positions.encodings.rope_far import FarRopeConfig
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -59,3 +62,28 @@ def rope_parameters(encoding: EncodingConfig, longest: int) -> dict[str, Any]:
         if encoding.method == "llama3":
             written |= _DEFAULTS["llama3"]
     return written
+
+
+def trained_length(config: Any) -> int:
+    """Return the tokens that a model read in training, before its RoPE was scaled, from its configuration."""
+    written = config.rope_parameters or {}
+    return int(written.get("original_max_position_embeddings") or config.max_position_embeddings)
+
+
+def encoding_for(config: Any, values: object, where: str) -> EncodingConfig:
+    """Build another encoding for the weights of a model with this configuration of Hugging Face.
+
+    `values` is a name or a mapping with a name.  Settings of RoPE that it leaves out come from the configuration: base
+    and fraction are the model's own, `trained_to` is the trained length and `window` half of it.
+    """
+    encoding = build_part(EncodingConfig, values, where)
+    if not isinstance(encoding, RopeConfig):
+        return encoding
+    trained, own = trained_length(config), rope_of(config.rope_parameters, config.max_position_embeddings)
+    defaults: dict[str, Any] = {"base": own.base, "fraction": own.fraction}
+    if isinstance(encoding, ScaledRopeConfig):
+        defaults["trained_to"] = trained
+    if isinstance(encoding, FarRopeConfig):
+        defaults["window"] = max(1, trained // 2)
+    given = values if isinstance(values, Mapping) else {}
+    return replace(encoding, **{name: value for name, value in defaults.items() if name not in given})

@@ -99,8 +99,9 @@ def _add_loss(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "--encoding",
         action="append",
         default=[],
-        help="also with another encoding for the same weights, such as self_extend or"
-        " '{name: scaled_rope, method: yarn, factor: 4}'; may be given several times (Llama and GPT-NeoX only)",
+        help="also with another encoding for the same weights, such as self_extend, yarn or '{name: yarn, factor: 4}';"
+        " the trained length comes from the model's config, and a window is half of it; may be given several times"
+        " (Llama and GPT-NeoX only)",
     )
     parser.add_argument("--batch-tokens", type=int, default=65_536, help="tokens in a forward pass")
     parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="(default: fp32)")

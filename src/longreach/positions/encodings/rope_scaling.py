@@ -3,14 +3,14 @@
 import math
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from longreach.config import Bounds
-from longreach.config.registry import register
+from longreach.config.registry import register, shorten
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import ContentBias, Encoding, Rotation, Shape
 from longreach.positions.encodings.rope import Rope, RopeConfig, turn_further
@@ -26,7 +26,7 @@ class ScaledRopeConfig(RopeConfig):
     linear (Chen et al., 2023) divides them all; ntk raises the base instead; dynamic does so as far as the IDs read so
     far ask for it; yarn (Peng et al., ICLR 2024), llama3 and longrope (Ding et al., ICML 2024) treat fast and slow ones
     differently.  linear, yarn, longrope and llama3 are Hugging Face's own functions.  Needs no training: give it to
-    a model trained with `rope` when it is tested.
+    a model trained with `rope` when it is tested.  A method's name is short for the encoding with this method.
     """
 
     paper = "Chen et al., 2023; Peng et al., ICLR 2024; Ding et al., ICML 2024"
@@ -56,6 +56,10 @@ class ScaledRopeConfig(RopeConfig):
         if self.method == "longrope" and any(len(self.long_factors) != count for count in pairs):
             raise BadInput(f"scaled_rope.long_factors must have one factor for each of {pairs[0]} pairs")
         return (DynamicRope if self.method == "dynamic" else ScaledRope)(pairs, self)
+
+
+for _method in get_args(Method):
+    shorten("encoding", _method, "scaled_rope", method=_method)
 
 
 class ScaledRope(Rope):
