@@ -1,6 +1,5 @@
 """A model of Hugging Face's as ours, and ours as theirs: equal logits, for the weights are the same."""
 
-import importlib
 from typing import Any
 
 import torch
@@ -8,6 +7,7 @@ import torch
 from longreach.errors import BadInput
 from longreach.hf.settings import family_of, names_in, settings_of, written_settings
 from longreach.model import Model, Transformer
+from longreach.system.huggingface import import_transformers
 
 _CLASSES = {"gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM"), "llama": ("LlamaConfig", "LlamaForCausalLM")}
 
@@ -34,10 +34,7 @@ def to_huggingface(model: Model, longest: int = 2048, stop_token: int | None = N
     if not isinstance(model, Transformer):
         raise BadInput(f"Hugging Face has no {model.config.name} model like ours")
     family = family_of(model)
-    try:
-        transformers: Any = importlib.import_module("transformers")  # takes seconds, and may not be there
-    except ImportError as error:
-        raise BadInput("Hugging Face models need the package transformers: pip install 'longreach[hf]'") from error
+    transformers = import_transformers("a model of Hugging Face")
     config_class, model_class = (getattr(transformers, name) for name in _CLASSES[family])
     settings = config_class(**written_settings(model, family, longest, stop_token))
     like = model.embed.weight

@@ -9,6 +9,7 @@ from longreach.config.registry import name_of
 from longreach.errors import BadInput
 from longreach.positions.encodings import EncodingConfig, RopeConfig, ScaledRopeConfig
 from longreach.positions.encodings.rope_far import FarRopeConfig
+from longreach.positions.encodings.rope_scaling import raised_base
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -20,7 +21,6 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 _UNLIKE = {
     "dynamic": "here its frequencies change in doublings, so that a cache stays right",
     "longrope": "there its frequencies depend on the length of a text",
-    "ntk": "there is none",
 }
 
 
@@ -41,8 +41,8 @@ def rope_of(written: Mapping[str, Any], longest: int) -> RopeConfig:
     return ScaledRopeConfig(method=kind, factor=factor, trained_to=trained_to or max(2, int(longest / factor)), **rope)
 
 
-def rope_parameters(encoding: EncodingConfig, longest: int) -> dict[str, Any]:
-    """The inverse."""
+def rope_parameters(encoding: EncodingConfig, longest: int, head_dim: int) -> dict[str, Any]:
+    """Return the `rope_parameters` for our encoding in a model with heads of this size."""
     if type(encoding) not in (RopeConfig, ScaledRopeConfig):
         raise BadInput(f"Hugging Face has no such model with the encoding {name_of(type(encoding))}: it has rope")
     assert isinstance(encoding, RopeConfig)
@@ -51,7 +51,9 @@ def rope_parameters(encoding: EncodingConfig, longest: int) -> dict[str, Any]:
     written: dict[str, Any] = {"rope_type": "default", "rope_theta": encoding.base}
     if encoding.fraction != 1:
         written["partial_rotary_factor"] = encoding.fraction
-    if isinstance(encoding, ScaledRopeConfig):
+    if isinstance(encoding, ScaledRopeConfig) and encoding.method == "ntk":
+        written["rope_theta"] = raised_base(int(head_dim * encoding.fraction) // 2, encoding.base, encoding.factor)
+    elif isinstance(encoding, ScaledRopeConfig):
         if encoding.method in _UNLIKE:
             raise BadInput(f"scaled_rope, method {encoding.method}, cannot be written: {_UNLIKE[encoding.method]}")
         written |= {"rope_type": encoding.method, "factor": encoding.factor}

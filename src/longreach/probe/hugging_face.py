@@ -1,6 +1,5 @@
 """Any causal language model of Hugging Face transformers, from a folder, a name or a .gguf file."""
 
-import importlib
 import inspect
 from collections.abc import Iterator
 from functools import cached_property
@@ -17,6 +16,7 @@ from longreach.probe.fingerprint import fingerprint_of_model, fingerprint_of_tex
 from longreach.probe.language_model import LanguageModel, check_hiding
 from longreach.probe.passage import Passage
 from longreach.system.files import one_line
+from longreach.system.huggingface import import_transformers
 from longreach.text.hub import check_name, quiet_loading, refuse_code
 
 _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -119,10 +119,7 @@ class HuggingFace(LanguageModel):
 
 def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", memory: int = 1 << 30) -> HuggingFace:
     """A model and its tokenizer, by folder, by name, or from a .gguf file."""
-    try:
-        transformers: Any = importlib.import_module("transformers")
-    except ImportError as error:
-        raise BadInput(f"{name} needs the package transformers: pip install 'longreach[hf]'") from error
+    transformers = import_transformers(name)
     path = Path(name)
     if path.suffix == ".gguf":
         if not path.is_file():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from longreach.errors import BadInput
+from longreach.system.huggingface import import_transformers
 
 _FILES = ("config.json", "tokenizer_config.json", "tokenizer.json")
 """One of which is in the cache if a model or tokenizer is."""
@@ -50,7 +51,7 @@ def check_name(name: str, what: str) -> None:
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     """Turn off the bars and warnings of transformers: what cannot be loaded is refused in one line of ours."""
-    log: Any = importlib.import_module("transformers").utils.logging
+    log = import_transformers("loading").utils.logging
     bars, verbosity = log.is_progress_bar_enabled(), log.get_verbosity()
     log.disable_progress_bar()
     log.set_verbosity_error()

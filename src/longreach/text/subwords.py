@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from longreach.errors import BadInput
 from longreach.system.files import one_line, write_atomically
+from longreach.system.huggingface import import_transformers
 from longreach.text.hub import check_name, quiet_loading, refuse_code
 from longreach.text.tokenizer import END, PAD, Tokenizer, utf8
 
@@ -114,14 +115,11 @@ def as_subwords(tokenizer: Tokenizer) -> Subwords:
 
 def from_hugging_face(name: str) -> Subwords:
     """The tokenizer of a model there, by name, or of a local folder."""
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
-        raise BadInput("a Hugging Face tokenizer needs transformers: pip install 'longreach[hf]'") from error
+    transformers = import_transformers("a Hugging Face tokenizer")
     check_name(name, "tokenizer")
     try:
         with quiet_loading():
-            found: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            found = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the package raises errors of every kind for a damaged folder
         refuse_code(name, error)
         raise BadInput(f"cannot load the tokenizer {name!r}: {one_line(error)}") from error

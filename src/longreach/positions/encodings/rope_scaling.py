@@ -14,6 +14,7 @@ from longreach.config.registry import register, shorten
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import ContentBias, Encoding, Rotation, Shape
 from longreach.positions.encodings.rope import Rope, RopeConfig, turn_further
+from longreach.system.huggingface import import_transformers
 
 Method = Literal["linear", "ntk", "dynamic", "yarn", "longrope", "llama3"]
 
@@ -117,10 +118,15 @@ class DynamicRope(Rope):
         return ContentBias(of, copies=6)
 
 
+def raised_base(pairs: int, base: float, factor: float) -> float:
+    """Return the base with which plain RoPE has these frequencies (static NTK)."""
+    return float(base * factor ** (2 * pairs / max(2 * pairs - 2, 1)))
+
+
 def raised(pairs: int, base: float, factor: float, device: torch.device) -> Float[Tensor, "pairs"]:
     """Frequencies with the base raised so that the slowest is `factor` times slower and the fastest is as before."""
     dim = 2 * pairs
-    base = base * factor ** (dim / max(dim - 2, 1))
+    base = raised_base(pairs, base, factor)
     return base ** (-torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim)
 
 
@@ -130,10 +136,7 @@ def scaled_frequencies(
     """Radians per ID, and by what cosines and sines are multiplied."""
     if config.method == "ntk":
         return raised(pairs, config.base, config.factor, device), 1.0
-    try:
-        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-    except ImportError as error:
-        raise BadInput(f"scaled_rope, method {config.method}, needs the package transformers") from error
+    functions = import_transformers(f"scaled_rope, method {config.method},", "modeling_rope_utils").ROPE_INIT_FUNCTIONS
     settings = {
         "rope_type": config.method,
         "rope_theta": config.base,
@@ -153,5 +156,5 @@ def scaled_frequencies(
         max_position_embeddings=config.trained_to,
     )
     longest = int(config.factor * config.trained_to)
-    frequencies, sharpened = ROPE_INIT_FUNCTIONS[config.method](model, device, seq_len=longest)
+    frequencies, sharpened = functions[config.method](model, device, seq_len=longest)
     return frequencies.double(), float(sharpened)
