@@ -21,7 +21,7 @@ from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import EvalConfig, Score, reach
 from longreach.evaluation.shortcuts import Shortcut
 from longreach.execution import ExecutionConfig
-from longreach.hf import from_huggingface, to_huggingface
+from longreach.hf import from_huggingface, load_huggingface, to_huggingface
 from longreach.model import (
     LlamaConfig,
     Model,
@@ -162,6 +162,7 @@ __all__ = [
     "from_huggingface",
     "generate",
     "inspect",
+    "load_huggingface",
     "load_model",
     "load_recipe",
     "predict",

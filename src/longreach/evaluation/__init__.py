@@ -29,24 +29,29 @@ from longreach.evaluation.next_token import next_tokens
 from longreach.evaluation.reach import reach
 from longreach.evaluation.scores import Score, from_json, to_csv, to_json, wilson
 from longreach.evaluation.text import (
+    RISE,
     By,
+    HoldsTo,
     Loss,
     TextResult,
     check_text_test,
     evaluate_text,
     losses_from_json,
     losses_to_json,
+    sizes_held,
     text_work,
 )
 
 __all__ = [
     "MEASURES",
+    "RISE",
     "TENTHS",
     "By",
     "Card",
     "ContextLoss",
     "EvalConfig",
     "FreeRun",
+    "HoldsTo",
     "Judge",
     "Judged",
     "Loss",
@@ -87,6 +92,7 @@ __all__ = [
     "resolve_axes",
     "run_free",
     "seconds_of_generation",
+    "sizes_held",
     "text_work",
     "to_csv",
     "to_json",

@@ -4,6 +4,7 @@ Their loaders try again for most of a minute, file by file, before they tell tha
 """
 
 import importlib
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,18 @@ def check_name(name: str, what: str) -> None:
             if not left:
                 reason = str(error) or type(error).__name__
                 raise BadInput(f"{absent}, and {endpoint} cannot be reached: {reason}") from error
+
+
+def where_it_lies(name: str) -> tuple[str, dict[str, str]]:
+    """Return the place and the options with which `from_pretrained` reads a folder, a name or a .gguf file."""
+    path = Path(name)
+    if path.suffix != ".gguf":
+        return name, {}
+    if not path.is_file():
+        raise BadInput(f"there is no file {path}")
+    if importlib.util.find_spec("gguf") is None:
+        raise BadInput(f"{path} needs the package gguf: pip install 'longreach[hf]'")
+    return str(path.parent), {"gguf_file": path.name}
 
 
 @contextmanager
