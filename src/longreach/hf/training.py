@@ -5,12 +5,12 @@ batches were drawn before, and a resumed training would see others.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from longreach.errors import BadInput
 from longreach.hf.uncut import IGNORED, check_attention_uncut
@@ -27,7 +27,11 @@ class _PositionDataset(Dataset[Row]):
     """Base of both: rows of another data set with `position_ids` for the epoch."""
 
     def __init__(self, dataset: Any, seed: int) -> None:
-        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        if (
+            isinstance(dataset, IterableDataset)
+            or not hasattr(dataset, "__len__")
+            or not hasattr(dataset, "__getitem__")
+        ):
             raise BadInput(f"{type(self).__name__} needs rows by index, and a {type(dataset).__name__} has none")
         self.dataset, self.seed = dataset, seed
         # shared with worker processes that live longer than an epoch; -1: not known
@@ -113,7 +117,7 @@ class CoupledDataset(_PositionDataset):
         self,
         dataset: Any,
         ids: str,
-        relabel: Literal["increasing", "offset", "skips", "none"] = "increasing",
+        relabel: str = "increasing",
         max_id: int = 0,
         seed: int = 0,
     ) -> None:
