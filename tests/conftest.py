@@ -47,3 +47,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     write_jsonl(folder / "stories.jsonl", texts)
     prepare([str(folder / "stories.jsonl")], folder / "bytes", PrepareConfig(tokenizer="bytes", valid=0.2, test=0.2))
     return str(folder / "bytes")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Undo what a command of another test set in this process."""
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)

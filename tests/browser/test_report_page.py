@@ -6,7 +6,9 @@ import pytest
 from pages import page_of, result
 from playwright.sync_api import Page, expect
 
+from longreach.evaluation import Score
 from longreach.reports.load import Result
+from longreach.reports.style import shades
 
 HITS = {10: 100, 20: 99, 40: 80, 160: 0}
 GOOD = {10: 100, 20: 100, 40: 100, 160: 97}
@@ -95,6 +97,29 @@ def test_arrow_keys_walk_over_the_points(visit, report):
     expect(page.locator("#curves .hovertext").first).to_be_visible()
 
 
+@pytest.mark.parametrize("figure", ["errors", "training"])
+def test_arrow_keys_walk_over_the_points_of_other_figures(visit, tmp_path, figure):
+    path = page_of([result("plain", 0, HITS)], tmp_path / "page.html")
+    text = path.read_text().replace('"training":[null]', '"training":[{"step":[1,2],"loss":[2.5,0.5]}]')
+    path.write_text(text)
+    page = _ready(visit(path).page)
+    page.locator(f"#{figure}").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#spoken")).to_contain_text("length 20: 0 of 100" if figure == "errors" else "step 2: loss 0.5")
+
+
+def test_variants_without_the_metric_are_named(visit, tmp_path, report):
+    one_pass = result("one pass", 0, {})
+    one_pass.scores.append(Score(0, 10, "token_em_tf", 5, 10))
+    page = _ready(visit(page_of([result("plain", 0, HITS), one_pass], tmp_path / "page.html")).page)
+    expect(page.locator("#curves-note")).to_have_text("Without this metric: one pass.")
+    page.select_option("#metric", "token_em_tf")
+    expect(page.locator("#curves-note")).to_have_text("Without this metric: plain.")
+    whole = _ready(visit(report).page)
+    expect(whole.locator("#curves-note")).to_have_text("")
+
+
 def test_panels_and_the_heat_map_take_any_field(visit, tmp_path):
     results = [result(variant, 0, HITS if k == 8 else GOOD, k=k) for variant in ("a", "b") for k in (4, 8, 12)]
     # one run was tested under several settings
@@ -107,6 +132,9 @@ def test_panels_and_the_heat_map_take_any_field(visit, tmp_path):
     assert page.input_value("#panel") == "variant"
     assert [trace["name"] for trace in _traces(page, "curves") if trace["showlegend"]] == ["4", "8", "12"]
     assert {trace["xaxis"] for trace in _traces(page, "curves")} == {"x", "x2"}
+    colours = [trace["line"]["color"] for trace in _traces(page, "curves") if trace["showlegend"]]
+    assert colours == [look["color"] for look in shades(["4", "8", "12"]).values()]
+    expect(page.locator("#heat-note")).to_have_text("Each cell is the median over variant.")
     page.select_option("#heat-x", "variant")
     page.select_option("#heat-value", "reach@0.9")
     (trace,) = _traces(page, "heat")

@@ -140,7 +140,7 @@ def test_bad_usage_is_one_line_and_code_2(recipe, capsys, tmp_path):
     _check_fails(capsys, ["report", str(tmp_path), "--jsn"], 2, "did you mean --json")
     _check_fails(capsys, ["report", "nowhere"], 2, "there is no nowhere")
     _check_fails(capsys, ["report", str(tmp_path)], 2, "no finished run")
-    _check_fails(capsys, ["report", str(tmp_path), "--x"], 2, "unknown argument '--x'")
+    _check_fails(capsys, ["report", str(tmp_path), "--nosuch"], 2, "unknown argument '--nosuch'")
     _check_fails(capsys, ["show", "parity_scratchpd", "--length", "3"], 2, "did you mean parity_scratchpad")
     _check_fails(capsys, ["show", "sparse_parity", "--length", "3"], 2, "must be even")
     _check_fails(capsys, ["list", "tsk"], 2, "did you mean task?")
@@ -211,7 +211,7 @@ def test_eval_takes_lengths_and_any_task_field(finished, tmp_path, capsys):
     assert "reach@0.9" in capsys.readouterr().out
     lines = out.read_text().splitlines()
     assert len([line for line in lines if "token_em_free" in line]) == 4
-    assert lines[0] == "run,variant,seed,length,metric,hits,samples,rate,low,high"
+    assert lines[0] == "run,variant,trained_from,trained_to,seed,length,metric,hits,samples,rate,low,high"
     assert {line.split(",")[1] for line in lines[1:]} == {"counting", "coupled"}
     assert main(["eval", run, "--lengths", "3", "--relabel-ids", "--device", "cpu"]) == 0
     for flags, told in ((["--control", "shuffled"], "shuffled"), (["--shift", "1000"], "shifted by 1000")):
@@ -415,7 +415,7 @@ def test_lists_end_with_the_end_of_a_sentence(capsys):
 def test_only_flags_that_exist_are_suggested(recipe, capsys):
     _check_fails(capsys, ["report", "x", "--path", "y"], 2, "unknown argument '--path'")
     assert "--paths" not in capsys.readouterr().err
-    _check_fails(capsys, ["report", "x", "--jsno"], 2, "did you mean --json or --out?")
+    _check_fails(capsys, ["report", "x", "--jsno"], 2, "did you mean --json or --out or --size?")
     _check_fails(capsys, ["sweep", "run", "x.yaml", "--dryrun"], 2, "did you mean --dry-run")
     _check_fails(capsys, ["run", recipe, "--free-samples", "3"], 2, "did you mean evaluate.free_samples?")
 

@@ -41,6 +41,7 @@ def _write_files(page: Path, folder: Path) -> None:
 def test_every_command_runs(page, tmp_path, monkeypatch, capsys):
     for folder in ("examples", "recipes", "results", "sweeps"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / "docs" / "figures").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     _write_files(page, tmp_path)
     done = set()
@@ -136,6 +137,21 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_gallery_shows_what_its_commands_draw(tmp_path, monkeypatch):
+    """The bytes of a figure depend on the version of matplotlib, which an SVG names."""
+    text = (ROOT / "docs" / "gallery.md").read_text()
+    drawn = [command[-1] for command in _commands(ROOT / "docs" / "gallery.md") if command[-1].endswith(".svg")]
+    assert sorted(drawn) == sorted(f"docs/{name}" for name in re.findall(r"\]\((figures/\w+\.svg)\)", text))
+    (column,) = (c for c in _commands(ROOT / "docs" / "gallery.md") if c[-1] == "docs/figures/gallery_column.svg")
+    monkeypatch.chdir(ROOT)
+    assert main([*column[1:-1], str(tmp_path / "column.svg")]) == 0
+    committed, again = (ROOT / column[-1]).read_text(), (tmp_path / "column.svg").read_text()
+    version = re.compile(r"Matplotlib v[\d.]+")
+    if version.search(committed)[0] == version.search(again)[0]:
+        assert committed == again
+    assert committed.count("<path") == again.count("<path")
 
 
 def test_make_targets_that_the_docs_name_exist():

@@ -13,7 +13,7 @@ from rich.console import Console
 from longreach.cli.main import main
 from longreach.errors import BadInput
 from longreach.live import HEADLINE, SWEEP_LOCK, SweepRecord, Watched, write_sweep
-from longreach.live.curve import Curve
+from longreach.live.history import MetricHistory
 from longreach.live.tail import Tail
 from longreach.reports.curves import HEADLINE as HEADLINE_OF_REPORTS
 from longreach.system.lock import hold
@@ -264,14 +264,14 @@ def test_many_runs_are_counted_and_only_the_urgent_ones_shown(tmp_path, held, mo
 
 
 def test_a_curve_keeps_its_ends_in_limited_memory():
-    curve = Curve()
+    curve = MetricHistory()
     for step in range(100_000):
         curve.add(step, step / 2)
     assert len(curve.steps) <= 512
     points = curve.points(100)
     assert len(points) == 100
     assert (points[0], points[-1]) == ((0, 0.0), (99_999, 49_999.5))
-    assert Curve().points(10) == []
+    assert MetricHistory().points(10) == []
 
 
 def test_the_table_fits_and_shows_names_as_text(tmp_path, held):

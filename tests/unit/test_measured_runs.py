@@ -261,6 +261,12 @@ def test_reports_get_rows_tables_and_a_panel_for_each_measure(folder, tmp_path):
     results, _ = load_results([folder.path])
     figure = measures_figure(results, "title")
     assert len(figure.axes) == 2
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names[-3:] == ["even attention", "thin: seeds, other heads, lowest 1% of steps", "training lengths"]
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert box.x0 >= 0
+    assert box.x1 <= whole.x1
     assert all(axis.lines for axis in figure.axes)
     rows = measures_data(results)
     entries = [entry for entry in folder.measures().entries if entry.ids == "plain"]
@@ -278,14 +284,38 @@ def test_reports_get_rows_tables_and_a_panel_for_each_measure(folder, tmp_path):
     assert margin.row_count == 4
 
 
+def test_a_file_of_eval_is_reported_as_its_run(folder, tmp_path, capsys):
+    file = tmp_path / "why.json"
+    flags = ["--lengths", "4,8", "--measure", "mass,margin", "--device", "cpu"]
+    assert main(["eval", str(folder.path), *flags, "--out", str(file)]) == 0
+    of_run, _ = load_results([folder.path])
+    of_file, problems = load_results([file])
+    assert problems == []
+    assert [result.trained_lengths for result in of_file] == [(3, 6)]
+    unnamed = [{**row, "variant": ""} for row in measures_data(of_run)]
+    assert unnamed == [{**row, "variant": ""} for row in measures_data(of_file)]
+    assert any(row["best"] for row in unnamed)
+    drawn = tmp_path / "why.svg"
+    assert main(["report", str(file), "--figure", "mass", "--out", str(drawn)]) == 0
+    assert drawn.stat().st_size > 1000
+
+
+def test_a_damaged_row_of_a_measure_is_refused_in_one_line(tmp_path):
+    row = {"measure": "mass", "length": 4, "mean": 2.0}
+    (tmp_path / "why.json").write_text(json.dumps([row]))
+    with pytest.raises(BadInput, match=r"why\.json"):
+        load_results([tmp_path / "why.json"])
+
+
 def test_names_of_levels_are_drawn_as_they_are(folder):
     measures = measure(folder, 4, names="margin")
     evil = [replace(entry, level=f"$x^2$ \x1b[31m {entry.level}") for entry in measures.entries]
     folder.save_measures(replace(measures, entries=evil))
     results, _ = load_results([folder.path])
     figure = measures_figure(results)
-    shown = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert all("\x1b" not in text and r"\$x^2\$" in text for text in shown)
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert sum(r"\$x^2\$" in text for text in shown) == 2
+    assert not any("\x1b" in text for text in shown)
 
 
 def test_intervals_are_those_of_a_mean():

@@ -43,7 +43,8 @@ def test_every_committed_file_of_scores_is_read_whole(path):
     results, problems = load_results([path])
     assert problems == []
     found = sum(len(result.scores) for result in results)
-    assert found == _rows_with_samples(path)
+    measured = sum(len(result.measured.entries) for result in results if result.measured is not None)
+    assert found + measured == _rows_with_samples(path)
     cells = explorer_data(results, path.stem, [])["cells"]
     assert len(cells["hits"]) == found
     assert all(0 <= hits <= samples for hits, samples in zip(cells["hits"], cells["samples"], strict=True))

@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from longreach.reports.growth import GrowthComparison, compare
-from longreach.reports.tables import Column, LengthRow, length_table
+from longreach.reports.tables import Column, TableRow, length_table
 from longreach.system.files import write_atomically
 from longreach.terminal.console import out, say
 
@@ -78,7 +78,7 @@ def _table(found: list[GrowthComparison], width: int) -> Table:
         Column("rho", [f"{c.rho:.3g}" for c in found]),
         Column("seeds", [str(len(c.seeds)) for c in found], spare=True),
     ]
-    rows = [LengthRow({length: _cell(c, length) for length in c.measured}, c.trained_to) for c in found]
+    rows = [TableRow({length: _cell(c, length) for length in c.measured}, c.trained_to) for c in found]
     return length_table("", _RULE, front, rows, [Column("verdict", [c.verdict for c in found], folds=True)], width)
 
 

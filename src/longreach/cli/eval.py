@@ -10,11 +10,11 @@ from longreach.config import Plain, read_value
 from longreach.errors import BadInput
 from longreach.evaluation import losses_to_json, to_csv, to_json
 from longreach.evaluation.measures import read_names
-from longreach.reports import MeasuredRun, RunResult, in_recipe_order, losses_to_csv, measure_tables, tables
+from longreach.reports import RunResult, in_recipe_order, losses_to_csv, measure_tables, measured_runs, tables
 from longreach.system.files import write_atomically
 from longreach.terminal.console import out, say
 from longreach.terminal.progress import watch
-from longreach.verbs.scoring import Scored, given, runs_below, score_folder
+from longreach.verbs.scoring import given, runs_below, score_folder
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
@@ -33,13 +33,10 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         raise BadInput("scores and measures do not share columns: --out with a .json file takes both")
     show = partial(watch, say, quiet=args.json)
     several = len(folders) > 1
-    scored = [
-        score_folder(folder, asked, execution, args.trust, show, "evaluate", names, several) for folder in folders
-    ]
-    results = in_recipe_order([one.result for one in scored])
-    order = [result.source for result in results]
-    scored.sort(key=lambda one: order.index(one.result.source))
-    rows = [{**_label(one.result), **row} for one in scored for row in _rows(one)]
+    results = in_recipe_order(
+        [score_folder(folder, asked, execution, args.trust, show, "evaluate", names, several) for folder in folders]
+    )
+    rows = [{**_label(result), **row} for result in results for row in _rows(result)]
     if args.out is not None:
         content = _as_csv(results) if as_csv else json.dumps(rows)
         write_atomically(args.out, content.encode())
@@ -50,28 +47,28 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     title = ", ".join([str(args.run), *(f"IDs {ids}" for ids in tested if ids != "plain")])
     for table in tables(results, title, out.width):
         out.print(table)
-    measured = [MeasuredRun.of(one.result, one.measures) for one in scored if one.measures is not None]
-    for table in measure_tables(measured, out.width):
+    for table in measure_tables(measured_runs(results), out.width):
         out.print(table)
-    for one in scored:
-        if one.measures is not None:
-            out.print(f"measures {one.result.folder.path / 'measures.json'}", markup=False, highlight=False)
+    for result in results:
+        if result.measured is not None:
+            out.print(f"measures {result.folder.path / 'measures.json'}", markup=False, highlight=False)
     return 0
 
 
 def _label(result: RunResult) -> dict[str, str]:
-    """Columns in front of the scores.  What was done to the IDs is told, so that no control passes for a result."""
+    """Return the columns in front of scores; they name changed IDs, so that no control passes for a result."""
+    shortest, longest = result.card.trained_lengths.split("..")
     label = {"run": str(result.folder.path), "variant": result.info.variant}
+    label |= {"trained_from": shortest, "trained_to": longest}
     return label if result.card.test_ids == "plain" else {**label, "test_ids": result.card.test_ids}
 
 
-def _rows(scored: Scored) -> list[dict[str, Any]]:
+def _rows(result: RunResult) -> list[dict[str, Any]]:
     """Return scores, losses and measures; rows of measures have a field `measure`."""
-    result, measures = scored
     rows = [*to_json(result.scores), *losses_to_json(result.losses)]
-    if measures is not None:
-        seed = result.seed
-        rows += [{"seed": seed, **one.to_plain(), "best": measures.is_best(one)} for one in measures.entries]
+    found = result.measured
+    if found is not None:
+        rows += [{"seed": result.seed, **one.to_plain(), "best": found.is_best(one)} for one in found.entries]
     return rows
 
 

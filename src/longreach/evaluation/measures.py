@@ -118,11 +118,6 @@ class ChosenHead(Settings):
     seed: Seed
     """Seed of the samples, which is not the test's."""
 
-    def is_of(self, measure: Measure) -> bool:
-        """Return whether a measure belongs to this head and dependency."""
-        own = (self.dependency, self.layer, self.head)
-        return own == (measure.dependency, measure.layer, measure.head)
-
 
 @dataclass(frozen=True)
 class Measures:
@@ -140,10 +135,6 @@ class Measures:
             return new
         entries = {entry.key: entry for entry in (*self.entries, *new.entries)}
         return Measures(self.step, new.chosen or self.chosen, list(entries.values()))
-
-    def is_best(self, entry: Measure) -> bool:
-        """Return whether an entry belongs to a chosen head."""
-        return any(head.is_of(entry) for head in self.chosen)
 
 
 def measures_to_json(measures: Measures) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from longreach.errors import BadInput, RunFailed
-from longreach.live.curve import Curve
+from longreach.live.history import MetricHistory
 from longreach.live.records import ATTEMPTS, Attempts, read_progress
 from longreach.live.scan import RUN_LOCK, SCORES, Listing
 from longreach.live.tail import Tail
@@ -210,7 +210,7 @@ class LiveRun:
     def _forget(self) -> None:
         """Begin the curves anew: a resumed run has rewritten its metrics."""
         self._step: int | None = None
-        self._losses, self._scores, self._score_name = Curve(), Curve(), ""
+        self._losses, self._scores, self._score_name = MetricHistory(), MetricHistory(), ""
         self._rates: deque[float] = deque(maxlen=_RATES)
 
     def _log_step(self, values: dict[str, Any]) -> None:

@@ -2,8 +2,16 @@
 
 from longreach.reports.curves import THRESHOLDS, headline_groups
 from longreach.reports.figures import save_png
-from longreach.reports.load import Result, RunResult, in_recipe_order, load_results, load_runs, run_result
-from longreach.reports.measures import MeasuredRun, measure_tables, measures_data, measures_figure
+from longreach.reports.load import (
+    ModelMeasures,
+    Result,
+    RunResult,
+    in_recipe_order,
+    load_results,
+    load_runs,
+    run_result,
+)
+from longreach.reports.measures import measure_tables, measured_runs, measures_data, measures_figure
 from longreach.reports.page import render_page
 from longreach.reports.paper import FIGURES, FigureConfig, write_figure
 from longreach.reports.probe_write import ProbeReport, find_probes, write_probe_report
@@ -16,7 +24,7 @@ __all__ = [
     "FIGURES",
     "THRESHOLDS",
     "FigureConfig",
-    "MeasuredRun",
+    "ModelMeasures",
     "ProbeReport",
     "Report",
     "Result",
@@ -28,6 +36,7 @@ __all__ = [
     "load_runs",
     "losses_to_csv",
     "measure_tables",
+    "measured_runs",
     "measures_data",
     "measures_figure",
     "render_page",

@@ -5,19 +5,21 @@ import io
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
 from longreach.config import build
-from longreach.evaluation import By, Card, Loss, Score, from_json, losses_from_json
+from longreach.evaluation import By, Card, Loss, Measure, Score, from_json, losses_from_json
 from longreach.system.files import naming_damage, parse_json
 
 _COUNTS = {"length", "metric", "samples"}
 _LOSS = {"by", "size", "nats"}
+_MEASURE = {"measure", "length", "mean"}
 _DERIVED = {"rate", "low", "high", "exact_match", "run", "commit", "device", "date", "command", "recipe", "title"}
 """Columns that follow from others, or that say where a row came from."""
 _TRAINED = {"trained_to", "trained_from"}
+_MEASURE_FIELDS = {one.name for one in fields(Measure)}
 
 Model = tuple[str, int]
 """Variant and seed."""
@@ -30,11 +32,14 @@ class FileRows:
     card: Card | None
     scores: dict[Model, list[Score]] = field(default_factory=dict)
     losses: dict[Model, list[Loss]] = field(default_factory=dict)
+    measures: dict[Model, list[Measure]] = field(default_factory=dict)
+    best: dict[Model, list[Measure]] = field(default_factory=dict)
+    """Those of the measures that belong to a chosen head."""
     trained: dict[Model, tuple[int, int]] = field(default_factory=dict)
     commands: dict[Model, str] = field(default_factory=dict)
 
     def models(self) -> list[Model]:
-        return list(dict.fromkeys([*self.scores, *self.losses]))
+        return list(dict.fromkeys([*self.scores, *self.losses, *self.measures]))
 
 
 def is_results_file(path: Path) -> bool:
@@ -51,7 +56,7 @@ def read_results_file(path: Path) -> list[FileRows]:
             parts = [_rows(*part) for part in _lists(parse_json(path.read_bytes()), "", None, "")]
         parts = [part for part in parts if part.models()]
         if not parts:
-            raise ValueError("it has no rows with length, metric and samples, nor losses")
+            raise ValueError("it has no rows with length, metric and samples, nor losses or measures")
         return parts
 
 
@@ -66,7 +71,7 @@ def _lists(
         for key, value in content.items():
             yield from _lists(value, name if key in ("scores", "losses", "series", "rows") else key, card, command)
     elif isinstance(content, list) and all(isinstance(row, Mapping) for row in content):
-        if content and (set(content[0]) >= _COUNTS or set(content[0]) >= _LOSS):
+        if content and any(set(content[0]) >= columns for columns in (_COUNTS, _LOSS, _MEASURE)):
             yield name, card, command, [dict(row) for row in content]
         else:
             for part in content:
@@ -91,6 +96,11 @@ def _rows(name: str, card: Card | None, command: str, rows: list[dict[str, Any]]
         part.commands.setdefault(key, str(row.get("command", command)))
         if row.keys() >= _LOSS and row["by"] in get_args(By):
             part.losses.setdefault(key, []).append(_loss(key[1], row))
+        elif row.keys() >= _MEASURE:
+            measure = build(Measure, {name: row[name] for name in _MEASURE_FIELDS & row.keys()}, "")
+            part.measures.setdefault(key, []).append(measure)
+            if row.get("best") is True:
+                part.best.setdefault(key, []).append(measure)
         elif row.keys() >= _COUNTS:
             part.scores.setdefault(key, []).append(_score(key[1], row))
     return part

@@ -108,15 +108,25 @@ function groupBy(items, key) {
 
 const looks = new Map(data.variants.map((variant) => [variant.name, variant]));
 
-function lookOf(field, value, number) {
+// variants have their own colours; numbers run from dark to bright, like those of figures; other values take turns
+function lookOf(field, value, number, all = []) {
   const own = field === "variant" ? looks.get(value) : null;
-  const colour = own ? own.colour : COLOURS[number % COLOURS.length];
+  const rising = all.length > 2 && all.every((one) => Number.isFinite(Number(one)));
+  const turn = rising ? shadeOf(number / (all.length - 1)) : COLOURS[number % COLOURS.length];
+  const colour = own ? own.colour : turn;
   const dash = own ? DASHES[own.dash] : Object.values(DASHES)[Math.floor(number / COLOURS.length) % 4];
   return {colour: ink(colour), dash, mark: own ? MARKS[own.mark] : Object.values(MARKS)[number % 4]};
 }
 
-// black would vanish on a dark page
-const ink = (colour) => (colour === "#000000" && document.documentElement.dataset.theme === "dark" ? "#FFFFFF" : colour);
+// black and the darkest shades would vanish on a dark page
+const dark = () => document.documentElement.dataset.theme === "dark";
+const ink = (colour) => (colour === "#000000" && dark() ? "#FFFFFF" : colour);
+
+function shadeOf(place) {
+  const darkest = dark() ? 9 : 0;
+  return data.shades[Math.round(darkest + place * (data.shades.length - 1 - darkest))];
+}
+
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
@@ -130,7 +140,8 @@ function drawCurves() {
   const notes = [];
   if (panels.length < panelValues.length) notes.push(`the first ${panels.length} of ${panelValues.length} panels`);
   if (colours.length < colourValues.length) notes.push(`the first ${colours.length} of ${colourValues.length} curves`);
-  byId("curves-note").textContent = notes.length ? `Drawn: ${notes.join(", ")}. Filter, or choose another field.` : "";
+  const absent = unscored();
+  byId("curves-note").textContent = (notes.length ? `Drawn: ${notes.join(", ")}. Filter, or choose another field. ` : "") + (absent ? `Without this metric: ${absent}.` : "");
   const grid = gridOf(panels.length), traces = [], layout = baseLayout(grid.rows * 380 + 40), walk = [];
   placeLegend(layout, colours, plain(state.colour));
   const lengths = [...new Set(curves.flatMap((curve) => curve.points.map((point) => point.x)))].sort((a, b) => a - b);
@@ -144,7 +155,7 @@ function drawCurves() {
     colours.forEach((value, place) => {
       const group = byColour.get(value);
       if (!group) return;
-      const look = lookOf(state.colour, value, place);
+      const look = lookOf(state.colour, value, place, colours);
       const first = !traces.some((trace) => trace.showlegend && trace.legendgroup === value);
       traces.push(...seedTraces(group, look, axes, value));
       walk.push(traces.length);
@@ -152,6 +163,13 @@ function drawCurves() {
     });
   });
   render("curves", traces, layout, `Score against length: ${data.names[state.metric]}, ${colours.length} curves. All numbers are in the tables below.`, walk);
+}
+
+// names of variants that have other metrics only
+function unscored() {
+  const scored = new Set(curvesOf(state.metric).map(variantOf));
+  const names = data.variants.map((variant) => variant.name).filter((name) => !scored.has(name));
+  return names.slice(0, 6).join(", ") + (names.length > 6 ? ` and ${names.length - 6} more` : "");
 }
 
 function seedTraces(group, look, axes, value) {
@@ -296,7 +314,7 @@ function render(id, traces, layout, description, walk) {
   Plotly.react(holder, traces, layout, config);
   holder.tabIndex = 0;
   holder.setAttribute("role", "figure");
-  holder.setAttribute("aria-label", `${description} Arrow keys move over the points.`);
+  holder.setAttribute("aria-label", walk.length ? `${description} Arrow keys move over the points.` : description);
   holder.onkeydown = (event) => walkOver(event, holder, walk);
 }
 
@@ -309,6 +327,6 @@ function walkOver(event, holder, walk) {
   const trace = holder.data[walk[at.trace]];
   at.point = Math.min(trace.x.length - 1, Math.max(0, at.point + step[1]));
   holder.cursor = at;
-  Plotly.Fx.hover(holder, [{curveNumber: walk[at.trace], pointNumber: at.point}], trace.xaxis.replace("x", "x") + trace.yaxis);
+  Plotly.Fx.hover(holder, [{curveNumber: walk[at.trace], pointNumber: at.point}], (trace.xaxis ?? "x") + (trace.yaxis ?? "y"));
   byId("spoken").textContent = (Array.isArray(trace.text) ? trace.text[at.point] : String(trace.y[at.point])).replace(/<br>/g, ", ");
 }

@@ -10,7 +10,7 @@ from longreach.config import flatten
 from longreach.reports.curves import HEADLINE, THRESHOLDS
 from longreach.reports.load import Result, RunResult, settings_of, thinned, variant_order
 from longreach.reports.measures import TITLES, measures_data
-from longreach.reports.style import styles
+from longreach.reports.style import shades, styles
 from longreach.reports.tables import METRIC_NAMES
 
 _POINTS = 12_000
@@ -19,6 +19,8 @@ _FEWEST = 8
 """Points that each of them may have at least."""
 _VALUES = 200
 """Different values of a setting above which it is no field to group by."""
+_SHADES = 25
+"""Colours for rising values of a setting."""
 _CARDS = 200
 """Variants whose cards, settings and ID coverage the page holds."""
 
@@ -51,6 +53,7 @@ def explorer_data(results: Sequence[Result], title: str, problems: Sequence[str]
         "title": title,
         "problems": list(problems),
         "thresholds": list(THRESHOLDS),
+        "shades": [look["color"] for look in shades([str(number) for number in range(_SHADES)]).values()],
         "measureTitles": TITLES,
         "metrics": _metrics(results),
         "names": {name: _NAMES.get(name, name.replace("_", " ")) for name in _metrics(results)},

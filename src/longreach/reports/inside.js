@@ -199,7 +199,6 @@ async function open(number) {
   shown = sample;
   state.level = shown.growing[state.level] === undefined ? 0 : state.level;
   buildTokens();
-  $("panels").classList.toggle("wide", shown.tokens.length > 60);
   $("samples").childNodes.forEach((button, at) => at === number ? button.setAttribute("aria-current", "true") : button.removeAttribute("aria-current"));
   $("verdict").textContent = `${MARKS[shown.right]} ${shown.name}: ${shown.verdict}${shown.stopped ? "" : " (cut off: the model did not stop)"}`;
   $("verdict").className = shown.right === null ? "" : WORDS[shown.right];

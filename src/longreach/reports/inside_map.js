@@ -8,7 +8,10 @@ function drawMap() {
     return { roots: rowOf(shown, number, ...pair), needed: from.depends_on ?? [], same: same(number), number, pair,
       name: byHead ? pair.join(".") : `${number} ${print(from.reads)}@${from.index}` };
   });
-  const columns = byHead ? now.index + 1 : shown.ids.length, room = Math.max(300, $("attention").clientWidth - (byHead ? 440 : 380));
+  const columns = byHead ? now.index + 1 : shown.ids.length;
+  // below the facts if it would be too narrow beside them
+  $("panels").classList.toggle("wide", 10 * shown.ids.length > $("panels").clientWidth - 960);
+  const room = Math.max(300, $("attention").clientWidth - (byHead ? 440 : 380));
   const cell = Math.max(3, Math.min(26, Math.floor(room / columns))), high = rows.length > 80 ? 14 : 18;
   const current = byHead ? (state.head ? rows.findIndex(row => row.pair.join() === state.head.join()) : null) : state.step;
   const labels = shown.ids.slice(0, columns).map((ids, place) => ({ word: print(shown.tokens[place]), id: ids[state.level],

@@ -10,12 +10,31 @@ from statistics import median
 
 from longreach.config import Plain
 from longreach.errors import BadInput
-from longreach.evaluation import Card, Loss, Measures, Score
-from longreach.reports.committed import is_results_file, read_results_file
+from longreach.evaluation import Card, Loss, Measure, Measures, Score
+from longreach.reports.committed import FileRows, Model, is_results_file, read_results_file
 from longreach.runs import RunFolder, RunInfo, find_runs, variant_names
 
 _POINTS = 160
 """Points of a training curve."""
+
+
+@dataclass(frozen=True)
+class ModelMeasures:
+    """Attention and margins of one model, under the IDs of its own test."""
+
+    entries: Sequence[Measure]
+    best: frozenset[tuple[int | None, ...]]
+    """Dependency, layer and head of the heads that were chosen at the longest training length."""
+
+    @staticmethod
+    def of(measures: Measures, ids: str) -> "ModelMeasures":
+        """Return the measures under these IDs: others would be a control, or another encoding."""
+        best = frozenset((head.dependency, head.layer, head.head) for head in measures.chosen)
+        return ModelMeasures([entry for entry in measures.entries if entry.ids == ids], best)
+
+    def is_best(self, entry: Measure) -> bool:
+        """Return whether an entry belongs to a chosen head."""
+        return (entry.dependency, entry.layer, entry.head) in self.best
 
 
 @dataclass(frozen=True)
@@ -38,6 +57,8 @@ class Result:
     """Command that made it; empty where none was recorded."""
     variants: tuple[str, ...] = ()
     """Variants of its recipe, in order."""
+    measured: ModelMeasures | None = None
+    """Attention and margins, if they were measured."""
 
     @property
     def trained_to(self) -> int | None:
@@ -56,8 +77,6 @@ class RunResult(Result):
     """Its config.yaml."""
     training: list[tuple[int, float]] = field(default_factory=list, repr=False)
     """Steps and training losses; of a long curve each point is the median of its part."""
-    measures: Measures | None = None
-    """Attention and margins, if they were measured."""
 
     @property
     def trained_to(self) -> int:
@@ -122,10 +141,11 @@ def _with_curves(result: RunResult, problems: list[str]) -> RunResult:
     except (BadInput, OSError) as error:
         problems.append(f"{result.source} has no training curve: {error}")
     try:
-        return replace(result, measures=result.folder.measures())
+        measures = result.folder.measures()
     except (BadInput, OSError) as error:
         problems.append(f"{result.source} has no measures: {error}")
         return result
+    return result if measures is None else replace(result, measured=ModelMeasures.of(measures, result.card.test_ids))
 
 
 def _losses_of(folder: RunFolder) -> list[tuple[int, float]]:
@@ -223,6 +243,7 @@ def _of_file(path: Path, several: bool) -> list[Result]:
                     seed=seed,
                     scores=part.scores.get((variant, seed), []),
                     losses=part.losses.get((variant, seed), []),
+                    measured=_measured_of_file(part, (variant, seed)),
                     card=part.card,
                     trained_lengths=part.trained.get((variant, seed)),
                     title=re.sub(r"[_-]+", " ", path.stem),
@@ -230,6 +251,15 @@ def _of_file(path: Path, several: bool) -> list[Result]:
                 )
             )
     return found
+
+
+def _measured_of_file(part: FileRows, model: Model) -> ModelMeasures | None:
+    entries = part.measures.get(model, [])
+    if not entries:
+        return None
+    own = entries[0].ids if part.card is None else part.card.test_ids
+    best = frozenset((entry.dependency, entry.layer, entry.head) for entry in part.best.get(model, []))
+    return ModelMeasures([entry for entry in entries if entry.ids == own], best)
 
 
 def settings_of(result: Result) -> Mapping[str, object]:

@@ -7,13 +7,15 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from rich.table import Table
 
-from longreach.evaluation import MEASURES, Measure, Measures
-from longreach.reports.axes import Size, length_axis, limit_lengths, make_panels, wrap
-from longreach.reports.load import Result, RunResult, variant_order
-from longreach.reports.style import PAPER, TRAINED, Style, styles
-from longreach.reports.tables import Column, LengthRow, length_table
+from longreach.evaluation import MEASURES, Measure
+from longreach.reports.axes import Size, legend_below, length_axis, limit_lengths, make_panels, set_title, wrap
+from longreach.reports.load import ModelMeasures, Result, variant_order
+from longreach.reports.style import PAPER, TRAINED, Style, shades, styles
+from longreach.reports.tables import Column, TableRow, length_table
 from longreach.system.labels import label
 
 TITLES = {
@@ -24,6 +26,13 @@ TITLES = {
 _FEW = 3
 """Variants up to which the heads that were not chosen are drawn too."""
 _LEVEL_MARKERS = ("o", "s", "^", "D")
+_EVEN: Style = {"color": "#555555", "lw": 1, "ls": ":"}
+_THIN = {
+    (True, False): "thin: seeds, other heads",
+    (False, True): "thin: seeds, lowest 1% of steps",
+    (True, True): "thin: seeds, other heads, lowest 1% of steps",
+}
+"""What thin lines are, by whether there are panels of attention and of margins."""
 
 
 @dataclass(frozen=True)
@@ -32,29 +41,23 @@ class MeasuredRun:
 
     variant: str
     seed: int
-    trained_to: int
-    measures: Measures
-
-    @staticmethod
-    def of(result: RunResult, measures: Measures) -> "MeasuredRun":
-        """Return the measures with the IDs of the run's own test: others would be a control, or another encoding."""
-        own = [entry for entry in measures.entries if entry.ids == result.card.test_ids]
-        kept = Measures(measures.step, measures.chosen, own)
-        return MeasuredRun(result.variant, result.seed, result.trained_to, kept)
+    trained_to: int | None
+    """Longest training length, if it is known."""
+    measured: ModelMeasures
 
     def entries(self, measure: str, keep: Callable[[Measure], bool]) -> list[Measure]:
         """Return some entries of a measure, by rising length."""
-        found = [entry for entry in self.measures.entries if entry.measure == measure and keep(entry)]
+        found = [entry for entry in self.measured.entries if entry.measure == measure and keep(entry)]
         return sorted(found, key=lambda entry: entry.length)
 
 
 def measured_runs(results: Sequence[Result]) -> list[MeasuredRun]:
-    """Return the measures of all runs that have some; files of scores have none."""
-    found = []
-    for result in results:
-        if isinstance(result, RunResult) and result.measures is not None:
-            found.append(MeasuredRun.of(result, result.measures))
-    return found
+    """Return the measures of all results that have some."""
+    return [
+        MeasuredRun(result.variant, result.seed, result.trained_to, result.measured)
+        for result in results
+        if result.measured is not None
+    ]
 
 
 def measures_data(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -63,7 +66,7 @@ def measures_data(results: Sequence[Result]) -> list[dict[str, Any]]:
     `low` and `high` are the 95% interval of the mean over samples, None for one sample.  `best` marks the heads that
     were chosen at the longest training length.  Values that do not apply are None.
     """
-    return [_row(run, entry) for run in measured_runs(results) for entry in run.measures.entries]
+    return [_row(run, entry) for run in measured_runs(results) for entry in run.measured.entries]
 
 
 def _row(run: MeasuredRun, entry: Measure) -> dict[str, Any]:
@@ -82,7 +85,7 @@ def _row(run: MeasuredRun, entry: Measure) -> dict[str, Any]:
         "samples": entry.samples,
         "steps": entry.steps,
         "lowest": entry.lowest,
-        "best": entry.measure == "mass" and run.measures.is_best(entry),
+        "best": entry.measure == "mass" and run.measured.is_best(entry),
         "layer": entry.layer,
         "head": entry.head,
         "dependency": entry.dependency,
@@ -90,7 +93,7 @@ def _row(run: MeasuredRun, entry: Measure) -> dict[str, Any]:
         "even": entry.even,
         "low_quantile": entry.low_quantile,
         "not_ahead": None if entry.not_ahead is None else entry.not_ahead / entry.steps,
-        "trained": entry.length <= run.trained_to,
+        "trained": run.trained_to is not None and entry.length <= run.trained_to,
     }
 
 
@@ -134,7 +137,7 @@ def _lines(
 
 
 def _best(run: MeasuredRun, entry: Measure) -> bool:
-    return run.measures.is_best(entry)
+    return run.measured.is_best(entry)
 
 
 def _table_lines(runs: Sequence[MeasuredRun], measure: str) -> list[_Line]:
@@ -154,7 +157,7 @@ def _not_ahead(entry: Measure) -> float:
 
 
 def _is_best_of_all(run: MeasuredRun, entry: Measure) -> bool:
-    return entry.dependency is None and run.measures.is_best(entry)
+    return entry.dependency is None and run.measured.is_best(entry)
 
 
 def measure_tables(runs: Sequence[MeasuredRun], width: int = 80) -> list[Table]:
@@ -176,7 +179,7 @@ def _table(lines: list[_Line], title: str, runs: Sequence[MeasuredRun], width: i
         front.append(Column("setting", [line.setting for line in lines], folds=True))
     front.append(Column("of", [line.name for line in lines], folds=True))
     rows = [
-        LengthRow({length: f"{value:.3g}" for length, value in line.middle().items()}, trained[line.variant])
+        TableRow({length: f"{value:.3g}" for length, value in line.middle().items()}, trained[line.variant])
         for line in lines
     ]
     return length_table(title, "median over seeds" if several else "", front, rows, [], width)
@@ -195,11 +198,19 @@ def measures_figure(results: Sequence[Result], title: str = "", size: Size = "pa
         return None
     figure, axes = make_panels(len(panels), size, narrowest=3.0, share_y=False)
     style = styles(variant_order(results))
+    looks: dict[str, Style] = {}
     for axis, measure in zip(axes, panels, strict=True):
-        (_draw_mass if measure == "mass" else _draw_margin)(axis, runs, measure, style)
+        looks |= (_draw_mass if measure == "mass" else _draw_margin)(axis, runs, measure, style)
         _frame(axis, runs, measure)
     if title:
         figure.suptitle(wrap(title, 100), fontsize=9)
+    handles: list[Any] = [Line2D([], [], lw=1.4, ms=3.5, label=label(name), **look) for name, look in looks.items()]
+    if "mass" in panels:
+        handles.append(Line2D([], [], label="even attention", **_EVEN))
+    handles.append(Line2D([], [], color="#555555", lw=0.6, label=_THIN[panels[0] == "mass", panels[-1] != "mass"]))
+    if any(run.trained_to for run in runs):
+        handles.append(Patch(color=TRAINED, label="training lengths"))
+    legend_below(figure, handles)
     return figure
 
 
@@ -207,67 +218,80 @@ def _any(entry: Measure) -> bool:
     return True
 
 
-def _draw_mass(
-    axis: "matplotlib.axes.Axes", runs: Sequence[MeasuredRun], measure: str, style: dict[str, Style]
-) -> None:
+def _draw_mass(axis: Any, runs: Sequence[MeasuredRun], measure: str, style: dict[str, Style]) -> dict[str, Style]:
+    """Draw attention on what is needed; return the look of every thick curve."""
     if len({run.variant for run in runs}) <= _FEW:
         first = list({run.variant: run for run in reversed(runs)}.values())
-        for line in _lines(
+        others = _lines(
             first, measure, lambda e: e.mean, measure_name, lambda run, e: e.dependency is None and not _best(run, e)
-        ):
-            middle = line.middle()
-            axis.plot(list(middle), list(middle.values()), color=style[line.variant]["color"], lw=0.6, alpha=0.45)
-    for line in _lines(runs, measure, lambda e: e.mean, lambda e: "best head", _is_best_of_all):
-        _draw(axis, line, style[line.variant], _curve_name(line))
-    even = _lines(runs, measure, _even, lambda e: "even attention", _is_best_of_all)
-    shown: set[tuple[Any, ...]] = set()
-    for line in even:
-        middle = line.middle()
-        points = tuple(middle.items())
-        if points not in shown:
-            name = None if shown else "even attention"
-            axis.plot(list(middle), list(middle.values()), color="#555555", lw=1, ls=":", label=name)
-        shown.add(points)
+        )
+        for line in others:
+            _draw_thin(axis, line.middle(), style[line.variant])
+    best = _lines(runs, measure, lambda e: e.mean, lambda e: "best head", _is_best_of_all)
+    looks = _settings_apart(best, style)
+    for line in best:
+        _draw(axis, line, looks[_curve_name(line)])
+    for points in {
+        tuple(line.middle().items()) for line in _lines(runs, measure, _even, measure_name, _is_best_of_all)
+    }:
+        axis.plot(*zip(*points, strict=True), **_EVEN)
     axis.set_ylim(-0.03, 1.05)
+    return looks
 
 
-def _draw_margin(
-    axis: "matplotlib.axes.Axes", runs: Sequence[MeasuredRun], measure: str, style: dict[str, Style]
-) -> None:
+def _draw_margin(axis: Any, runs: Sequence[MeasuredRun], measure: str, style: dict[str, Style]) -> dict[str, Style]:
+    """Draw margins and the margin of the lowest steps; return the look of every thick curve and of every level."""
     means = _lines(runs, measure, lambda e: e.mean, measure_name)
-    names = list(dict.fromkeys(line.name for line in means))
+    levels = list(dict.fromkeys(line.name for line in means))
     lowest = _lines(runs, measure, lambda e: e.low_quantile or 0.0, measure_name)
+    looks = _settings_apart(means, style)
+    markers = {level: _LEVEL_MARKERS[number % len(_LEVEL_MARKERS)] for number, level in enumerate(levels)}
     for line, low in zip(means, lowest, strict=True):
-        look = style[line.variant]
-        if len(names) > 1:  # markers tell levels apart; colours and kinds of lines tell variants apart
-            look = look | {"marker": _LEVEL_MARKERS[names.index(line.name) % len(_LEVEL_MARKERS)]}
-        _draw(axis, line, look, _curve_name(line) + (f": {line.name}" if len(names) > 1 else ""))
-        points = low.middle()
-        axis.plot(list(points), list(points.values()), color=look["color"], ls=look["linestyle"], lw=0.7, alpha=0.6)
+        look = looks[_curve_name(line)]
+        if len(levels) > 1:  # markers tell levels apart; colours and kinds of lines tell variants apart
+            look = look | {"marker": markers[line.name]}
+        _draw(axis, line, look)
+        _draw_thin(axis, low.middle(), look)
     axis.axhline(0, color="#555555", lw=1)
+    of_levels: Style = {"color": "#555555", "linestyle": ""}
+    return looks | ({level: of_levels | {"marker": markers[level]} for level in levels} if len(levels) > 1 else {})
+
+
+def _settings_apart(lines: Sequence[_Line], style: dict[str, Style]) -> dict[str, Style]:
+    """Return the style of each curve: that of its variant; of one variant, settings run from dark to bright."""
+    settings = shades(list(dict.fromkeys(line.setting for line in lines)))
+    if len(settings) == 1:
+        return {_curve_name(line): style[line.variant] for line in lines}
+    if len({line.variant for line in lines}) == 1:
+        return {_curve_name(line): settings[line.setting] for line in lines}
+    return {_curve_name(line): style[line.variant] | {"marker": settings[line.setting]["marker"]} for line in lines}
 
 
 def _curve_name(line: _Line) -> str:
     return f"{line.variant}, {line.setting}" if line.setting else line.variant
 
 
-def _draw(axis: "matplotlib.axes.Axes", line: _Line, look: Style, name: str) -> None:
+def _draw(axis: Any, line: _Line, look: Style) -> None:
     """Draw the median over seeds, and every seed as a thin line if there are several."""
     middle = line.middle()
-    axis.plot(list(middle), list(middle.values()), lw=1.5, ms=3.2, markeredgewidth=0, label=label(name), **look)
+    axis.plot(list(middle), list(middle.values()), lw=1.5, ms=3.2, markeredgewidth=0, **look)
     for seed in line.seeds if len(line.seeds) > 1 else ():
-        axis.plot(list(seed), list(seed.values()), color=look["color"], lw=0.7, alpha=0.5)
+        _draw_thin(axis, seed, look)
 
 
-def _frame(axis: "matplotlib.axes.Axes", runs: Sequence[MeasuredRun], measure: str) -> None:
+def _draw_thin(axis: Any, points: dict[int, float], look: Style) -> None:
+    axis.plot(list(points), list(points.values()), lw=0.6, alpha=0.5, color=look["color"], ls=look["linestyle"])
+
+
+def _frame(axis: Any, runs: Sequence[MeasuredRun], measure: str) -> None:
     """Set the scale and the labels, and shade the training lengths."""
     shown = [run for run in runs if run.entries(measure, _any)]
     lengths = sorted({entry.length for run in shown for entry in run.entries(measure, _any)})
-    longest = max(run.trained_to for run in shown)
-    limit_lengths(axis, [*lengths, min(longest, lengths[-1])], None)
+    longest = max((run.trained_to or 0 for run in shown), default=0)
+    limit_lengths(axis, [*lengths, *([min(longest, lengths[-1])] if longest else [])], None)
     length_axis(axis, lengths)
     left = axis.get_xlim()[0]
     if longest > left:
         axis.axvspan(left, longest, color=TRAINED, lw=0, zorder=0)
-    axis.set(xlabel="length", title=TITLES[measure])
-    axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2, handlelength=2.8)
+    set_title(axis, TITLES[measure])
+    axis.set_xlabel("length")

@@ -46,8 +46,17 @@ function drawHeat() {
   const layout = baseLayout(Math.min(1600, 110 + 26 * ys.length));
   layout.xaxis = {type: "category", title: {text: plain(heat.x)}, automargin: true, showgrid: false};
   layout.yaxis = {type: "category", autorange: "reversed", automargin: true, ticksuffix: " ", showgrid: false};
+  byId("heat-note").textContent = heatNote(curves);
   if (xs.length * ys.length <= 240) layout.annotations = heatLabels(z, loss || reaches);
-  render("heat", [trace], layout, `Heat map: median over seeds, ${heat.y} by ${heat.x}.`, []);
+  render("heat", [trace], layout, `Heat map: ${heat.y} by ${heat.x}.`, []);
+}
+
+// the fields that differ within a cell
+function heatNote(curves) {
+  const cells = [...groupBy(curves, (curve) => `${valueOf(curve, heat.y)}\n${heat.x === "length" ? "" : valueOf(curve, heat.x)}`).values()];
+  const differ = FIELDS.filter((field) => cells.some((inside) => valuesOf(inside, field).length > 1));
+  if (!differ.length) return "Each cell is one run.";
+  return `Each cell is the median over ${differ.slice(0, 4).join(", ")}${differ.length > 4 ? ` and ${differ.length - 4} more fields` : ""}.`;
 }
 
 // numbers in the cells, black on the light half of the colours and white on the dark half
@@ -280,11 +289,13 @@ function drawTables() {
 function fixedTables() {
   tables.reach = makeTable(byId("reach"), "How far it reaches", reachColumns(), reachRows());
   const commands = [...groupBy(data.runs, (run) => `${run.variant}\n${run.command}`).values()].map((runs) => ({runs, variant: data.variants[runs[0].variant].name}));
-  makeTable(byId("commands"), "Commands", [
-    column("variant", (row) => row.variant),
-    column("seeds", (row) => row.runs.map((run) => run.seed).join(", ")),
-    column("command", (row) => row.runs[0].command || "not recorded"),
-  ], commands);
+  if (show("commands-section", data.runs.some((run) => run.command))) {
+    makeTable(byId("commands"), "Commands", [
+      column("variant", (row) => row.variant),
+      column("seeds", (row) => row.runs.map((run) => run.seed).join(", ")),
+      column("command", (row) => row.runs[0].command || "not recorded"),
+    ], commands);
+  }
   const several = groupBy(data.runs, (run) => run.variant);
   const rows = [...several.values()].map((runs) => ({run: runs[0], variant: data.variants[runs[0].variant].name}));
   if (show("settings-section", sweptNames.length > 0)) {

@@ -48,7 +48,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class LengthRow:
+class TableRow:
     """The cells of a row of a table, by length."""
 
     cells: dict[int, str]
@@ -67,7 +67,7 @@ def score_table(groups: list[Group], title: str, width: int = 80) -> Table:
     back = [Column(f"reach@{p}", [reach_text(group, p) for group in groups], spare=True) for p in THRESHOLDS]
     several = any(len(group.curves) > 1 for group in groups)
     caption = METRIC_NAMES[groups[0].metric] + ("; median over seeds (worst)" if several else "")
-    rows = [LengthRow(_cells(group), group.trained_to) for group in groups]
+    rows = [TableRow(_cells(group), group.trained_to) for group in groups]
     return length_table(title, caption, front, rows, back, width)
 
 
@@ -77,7 +77,7 @@ def _cells(group: Group) -> dict[int, str]:
 
 
 def length_table(
-    title: str, caption: str, front: list[Column], rows: list[LengthRow], back: list[Column], width: int
+    title: str, caption: str, front: list[Column], rows: list[TableRow], back: list[Column], width: int
 ) -> Table:
     """Return a table with a column for each length that fits between those in front and those at the back.
 
@@ -134,11 +134,11 @@ def _add(table: Table, column: Column, fold: int, room: int) -> int:
     return room - more
 
 
-def _is_trained(length: int, row: LengthRow) -> bool:
+def _is_trained(length: int, row: TableRow) -> bool:
     return row.trained_to is not None and length <= row.trained_to
 
 
-def _starred(row: LengthRow) -> dict[int, str]:
+def _starred(row: TableRow) -> dict[int, str]:
     """Mark the cells within the training lengths, where the lengths themselves are not the same for all rows."""
     return {n: f"{cell}*" if _is_trained(n, row) else cell for n, cell in row.cells.items()}
 
@@ -147,7 +147,7 @@ def _width(cell: str) -> int:
     return max(map(len, cell.split("\n")))
 
 
-def _order(lengths: list[int], rows: list[LengthRow], most: int) -> tuple[list[int], list[int]]:
+def _order(lengths: list[int], rows: list[TableRow], most: int) -> tuple[list[int], list[int]]:
     """Return the lengths that must be shown, and `most` others in the order in which they are wanted.
 
     These are the longest trained one of each row, the shortest one, and then the middle of the widest gap.

@@ -19,7 +19,7 @@ from longreach.reports.axes import Scale, Size, legend_below, length_axis, limit
 from longreach.reports.curves import headline_groups
 from longreach.reports.load import Result, variant_order
 from longreach.reports.style import PAPER, Style, styles
-from longreach.reports.tables import Column, LengthRow, length_table, reach_ratio, score_table
+from longreach.reports.tables import Column, TableRow, length_table, reach_ratio, score_table
 from longreach.system.labels import label
 
 
@@ -78,7 +78,7 @@ def loss_table(curves: list[LossCurves], title: str, width: int = 80) -> Table:
     several = any(len(one.curves) > 1 for one in curves)
     caption = f"loss in nats per token by tokens of context{'; median over seeds (worst)' if several else ''}"
     front = [Column("variant", [one.variant for one in curves], folds=True)]
-    rows = [LengthRow(_cells(one), one.trained_to) for one in curves]
+    rows = [TableRow(_cells(one), one.trained_to) for one in curves]
     holds = [reach_ratio(one.holds_to(), one.trained_to) for one in curves]
     caption += f".  holds to: no more than {RISE} above the least before"
     return length_table(title, caption, front, rows, [Column("holds to", holds, spare=True)], width)

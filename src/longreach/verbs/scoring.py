@@ -1,6 +1,7 @@
 """`evaluate`: test trained models at other lengths, or with other settings."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,14 +26,6 @@ from longreach.verbs.trained import Trained, TrainedRun, load_trained
 
 if TYPE_CHECKING:
     from longreach.reports import RunResult
-
-
-class Scored(NamedTuple):
-    """The test of a run folder."""
-
-    result: "RunResult"
-    measures: Measures | None
-    """The measures of this test; None if none was asked for or applies."""
 
 
 class _Tested(NamedTuple):
@@ -104,8 +97,7 @@ def evaluate_runs(
     folders, names = runs_below(folder), _names(measure)
     several = len(folders) > 1
     return [
-        score_folder(found, changes, asked, trust, bars(progress), measure=names, several=several).result
-        for found in folders
+        score_folder(found, changes, asked, trust, bars(progress), measure=names, several=several) for found in folders
     ]
 
 
@@ -146,19 +138,20 @@ def score_folder(
     where: str = "",
     measure: Sequence[MeasureName] = (),
     several: bool = False,
-) -> Scored:
+) -> "RunResult":
     """Test the model of a run folder; `where` is the recipe section that errors name in front of a setting.
 
-    If no measure applies, raise BadInput, or only say so if it is one of `several` runs.
+    The result has the measures of this test.  If no measure applies, raise BadInput; of `several` runs, only say so.
     """
-    from longreach.reports import run_result  # matplotlib takes a while to load
+    from longreach.reports import ModelMeasures, run_result  # matplotlib takes a while to load
 
     trained = load_trained(folder, _device(execution), trust)
     asked, scores, text, measures = _test(trained, changes, execution, watch, where, measure, several)
     config, info = trained.config, folder.info()
     lengths = legal_lengths(config.task, config.train.lengths)
     card = make_card(config.task, config.ids, lengths, asked, config.train.prime, task_check=info.task_check)
-    return Scored(run_result(folder, info, scores, card, () if text is None else text.losses), measures)
+    result = run_result(folder, info, scores, card, () if text is None else text.losses)
+    return result if measures is None else replace(result, measured=ModelMeasures.of(measures, card.test_ids))
 
 
 def _test(

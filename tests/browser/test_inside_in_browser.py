@@ -218,6 +218,19 @@ def test_hostile_text_is_shown_as_text(visit, tmp_path):
     assert page.locator("img").count() == 0
 
 
+@pytest.mark.parametrize("width", [1150, 1300, 1600, 1900])
+def test_no_token_of_the_map_is_covered_by_the_numbers(visit, tmp_path, width):
+    prompt, answer = [*"abcdefgh" * 4, "="], [*"abc", "."]
+    ids = [[0] * (len(prompt) + len(answer) - 1)] * 2
+    path = tmp_path / "middle.html"
+    samples = page_samples(inside(answer=answer, truth=None, ids=ids, words=prompt))
+    path.write_text(render_inside_page("middle", {}, samples, 0), encoding="utf-8")
+    page = _open(visit, path, width=width)
+    right = "Math.round(document.querySelector('canvas.cells').getBoundingClientRect().right)"
+    left = "Math.round(document.querySelector('#map > .side:not(.top)').getBoundingClientRect().left)"
+    assert page.evaluate(right) <= page.evaluate(left)
+
+
 def test_long_sequences_stay_usable(visit, tmp_path):
     size = 240
     prompt, ids = [*"ab" * (size // 2), "="], [[*range(1, size + 1), 0, *range(1, size)], [1] * (2 * size)]

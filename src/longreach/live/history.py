@@ -6,7 +6,7 @@ from collections.abc import Sequence
 _MOST = 512
 
 
-class Curve:
+class MetricHistory:
     """Values by step: each point of a short curve, every second, fourth, ... of a long one, and always the last."""
 
     def __init__(self) -> None:
