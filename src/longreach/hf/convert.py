@@ -28,8 +28,8 @@ def to_huggingface(model: Model, longest: int = 2048, stop_token: int | None = N
     """The `PreTrainedModel` that computes what ours does; `save_pretrained` writes it to a folder.
 
     `longest` is the number of tokens that it says it was made for, `stop_token` what ends a text.  Position IDs count
-    from the first token there.  Where you give others, give a mask of ones too: without one, any step other than 1
-    begins another text.
+    from the first token there.  Before you give others, call `keep_attention_uncut` on it: transformers cuts attention
+    where they step by anything but 1.
     """
     if not isinstance(model, Transformer):
         raise BadInput(f"Hugging Face has no {model.config.name} model like ours")

@@ -27,11 +27,8 @@ class _PositionDataset(Dataset[Row]):
     """Base of both: rows of another data set with `position_ids` for the epoch."""
 
     def __init__(self, dataset: Any, seed: int) -> None:
-        if (
-            isinstance(dataset, IterableDataset)
-            or not hasattr(dataset, "__len__")
-            or not hasattr(dataset, "__getitem__")
-        ):
+        by_index = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        if isinstance(dataset, IterableDataset) or not by_index:
             raise BadInput(f"{type(self).__name__} needs rows by index, and a {type(dataset).__name__} has none")
         self.dataset, self.seed = dataset, seed
         # shared with worker processes that live longer than an epoch; -1: not known
