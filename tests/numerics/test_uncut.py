@@ -14,7 +14,7 @@ from transformers.integrations.flash_attention import flash_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, flash_attention_mask
 from transformers.modeling_utils import AttentionInterface
 
-from longreach.api import UncutCollator, check_attention_uncut, keep_attention_uncut
+from longreach.api import LlamaConfig, UncutCollator, build_model, check_attention_uncut, keep_attention_uncut
 from longreach.errors import BadInput
 from longreach.hf.uncut import boundaries_of
 
@@ -141,6 +141,10 @@ def test_the_check_names_models_and_collators_that_cannot_serve():
             check_attention_uncut(model, collator)
     with pytest.raises(BadInput, match="is cut where position IDs skip"):
         check_attention_uncut(model, default_data_collator)  # gives no mask
+    ours = build_model(LlamaConfig(layers=1, width=16, heads=2), 9, 0)
+    for use in (check_attention_uncut, keep_attention_uncut):
+        with pytest.raises(BadInput, match="expected a causal language model of Hugging Face, got Transformer"):
+            use(ours)
     with pytest.raises(BadInput, match="bloom models take no position IDs"):
         check_attention_uncut(tiny("bloom", n_layer=1, n_head=4))
     with pytest.raises(BadInput, match="have linear_attention layers, which hide a cut"):

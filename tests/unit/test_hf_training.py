@@ -175,6 +175,7 @@ def train(folder, dataset, resume=None, workers=0, model=None, callbacks=True, c
         model,
         settings,
         train_dataset=dataset,
+        eval_dataset=ROWS,
         data_collator=collator or UncutCollator(),
         callbacks=[position_callback()] if callbacks else None,
     )
@@ -208,6 +209,20 @@ def test_a_resume_without_the_callback_is_refused(tmp_path):
     train(tmp_path, PoseDataset(ROWS, 31), callbacks=False, max_steps=5)
     with pytest.raises(BadInput, match=r"the epoch is not known.*position_callback"):
         train(tmp_path, PoseDataset(ROWS, 31), callbacks=False, resume=str(tmp_path / "checkpoint-4"))
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_adapters_and_gradient_checkpointing_train_uncut(checkpointing, tmp_path):
+    pytest.importorskip("accelerate")
+    peft = pytest.importorskip("peft")
+    datasets = pytest.importorskip("datasets")
+    model = peft.get_peft_model(tiny(), peft.LoraConfig(target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    rows = datasets.Dataset.from_list([{**row, "text": "left out by Trainer"} for row in ROWS])
+    options = {"gradient_checkpointing": checkpointing, "max_steps": 2}
+    after, seen = train(tmp_path, PoseDataset(rows, 31), model=model, eval_strategy="epoch", **options)
+    assert len(seen) == 2
+    assert {name for name in after if not torch.equal(after[name], before[name])}
 
 
 def test_training_starts_with_a_check_of_attention(tmp_path):

@@ -4,6 +4,7 @@ IDs are a function of the seed, the epoch and the index of a row.  A collator th
 batches were drawn before, and a resumed training would see others.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from longreach.tasks import Text, build_sample
 Row = dict[str, Any]
 
 
-class _PositionDataset(Dataset[Row]):
+class _PositionDataset(Dataset[Row], ABC):
     """Base of both: rows of another data set with `position_ids` for the epoch."""
 
     def __init__(self, dataset: Any, seed: int) -> None:
@@ -57,9 +58,9 @@ class _PositionDataset(Dataset[Row]):
         draws = stream(self.seed, f"{type(self).__name__}, epoch {int(self._epoch)}", torch.tensor([index % len(self)]))
         return self.with_ids(row, torch.as_tensor(row["input_ids"]), draws)
 
+    @abstractmethod
     def with_ids(self, row: Row, tokens: Int[Tensor, "t"], draws: Draws) -> Row:
         """Return the row with its position IDs."""
-        raise NotImplementedError
 
 
 class PoseDataset(_PositionDataset):

@@ -93,7 +93,6 @@ def keep_attention_uncut(model: Any) -> RemovableHandle:
 
 def _with_mask(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     given = inspect.signature(decoder.forward).bind_partial(*args, **kwargs).arguments
-    given |= given.pop("kwargs", {})
     tokens = given.get("input_ids") if given.get("input_ids") is not None else given.get("inputs_embeds")
     cache = given.get("past_key_values")
     is_empty = cache is None or (cache.get_seq_length() == 0 and not cache.is_compileable)
@@ -103,7 +102,7 @@ def _with_mask(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     added: dict[str, Any] = {}
     if given.get("attention_mask") is None and cache is None:
         added["attention_mask"] = torch.ones(rows, length, dtype=torch.long, device=tokens.device)
-    if _is_flash(decoder) and given.get("cu_seq_lens_q") is None:
+    if _is_flash(decoder) and kwargs.get("cu_seq_lens_q") is None:
         added |= boundaries_of(rows, length, tokens.device)
     positional = list(inspect.signature(decoder.forward).parameters)[: len(args)]
     args = tuple(added.pop(name, value) for name, value in zip(positional, args, strict=True))
@@ -117,9 +116,10 @@ def check_attention_uncut(model: Any, collator: Collator | None = None) -> None:
     a cache, as in training.  `collator` makes the batches, such as that of a Trainer; without one, the model gets
     tokens and IDs only.
     """
+    takes = inspect.signature(_decoder(model).forward).parameters
     settings = model.config.get_text_config()
     kind = settings.model_type
-    if "position_ids" not in inspect.signature(_decoder(model).forward).parameters:
+    if "position_ids" not in takes:
         raise BadInput(f"{kind} models take no position IDs: use a model with rotary positions")
     layers = {*(getattr(settings, "layer_types", None) or ()), *(getattr(settings, "layers_block_type", None) or ())}
     if recurrent := sorted(layers & set(_RECURRENT)):
@@ -191,6 +191,8 @@ def _in_fp32(model: Any) -> Iterator[None]:
 def _decoder(model: Any) -> Any:
     """Return the part without a head: adapters call the model around it without hooks."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if not hasattr(inner, "base_model"):
+        raise BadInput(f"expected a causal language model of Hugging Face, got {type(model).__name__}")
     return inner.base_model
 
 
