@@ -2,7 +2,7 @@
 # make test       set up, run every check and test
 # make test-slow  the tests that take minutes; numerical tests under two other orders of floating-point sums
 # make test-browser  pages in Chromium, where it is installed
-# make figures    draw the gallery of the docs from results/ again
+# make figures    draw the figures of the docs that show files of results/ again
 # make facts      rewrite the facts that help texts quote (src/longreach/cli/facts.json)
 # make test-gpu   the engine against the reference core, on a machine with a GPU; RECORD=1 writes results/gpu_tests.json
 # make setup      only the environment; what is there already is kept
@@ -71,7 +71,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 figures: setup
-	@sed -n 's/^\$$ \(longreach report results.*docs\/figures.*\)/\1/p' docs/gallery.md | PATH="$(CURDIR)/$(BIN):$$PATH" sh -ex
+	@grep -oh 'longreach report results[^`]*docs/figures/[a-z_]*[.]svg' -r docs | sort -u | PATH="$(CURDIR)/$(BIN):$$PATH" sh -ex
 
 facts: setup
 	$(BIN)/python -m longreach.cli.facts

@@ -84,6 +84,7 @@ from longreach.tasks import *
 from longreach.training import OptimizerConfig, PrimeConfig, TrainConfig
 from longreach.verbs.answering import Answer, predict
 from longreach.verbs.checking import TaskCheck, check
+from longreach.verbs.comparing import compare
 from longreach.verbs.diagnosing import diagnose
 from longreach.verbs.inspection import Inspection, inspect
 from longreach.verbs.reporting import report
@@ -170,6 +171,7 @@ __all__ = [
     "build_model",
     "check",
     "check_attention_uncut",
+    "compare",
     "diagnose",
     "evaluate",
     "evaluate_runs",

@@ -60,6 +60,11 @@ def stream(seed: "int | Int[Tensor, 'b']", name: str, samples: Int[Tensor, "b"])
     return Draws(_mix_(root + samples.long() * _signed(_MIX2)))
 
 
+def derived_seed(seed: int, name: str) -> int:
+    """Return the seed of a purpose of a run: below 2**63, and another one for every seed and name."""
+    return _name_key(f"{seed}/{name}") % (1 << 63)
+
+
 def generator(seed: int, name: str) -> torch.Generator:
     """A torch generator for what needs one (initial weights).  Always on the CPU: equal on every device."""
     return torch.Generator().manual_seed((seed * _GOLDEN ^ _name_key(name)) % (1 << 63))

@@ -165,19 +165,30 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-def test_the_gallery_shows_what_its_commands_draw(tmp_path, monkeypatch):
-    """The bytes of a figure depend on the version of matplotlib, which an SVG names."""
-    text = (ROOT / "docs" / "gallery.md").read_text()
-    drawn = [command[-1] for command in _commands(ROOT / "docs" / "gallery.md") if command[-1].endswith(".svg")]
-    assert sorted(drawn) == sorted(f"docs/{name}" for name in re.findall(r"\]\((figures/\w+\.svg)\)", text))
-    (column,) = (c for c in _commands(ROOT / "docs" / "gallery.md") if c[-1] == "docs/figures/gallery_column.svg")
+def _figures() -> list[list[str]]:
+    """Return the commands of all pages that draw a figure of the docs from a file of results."""
+    text = "\n".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+    found = re.findall(r"longreach report results[^`\n]*docs/figures/[a-z_]*[.]svg", text)
+    return [shlex.split(command)[1:] for command in sorted(set(found))]
+
+
+@pytest.mark.parametrize("command", _figures(), ids=lambda command: Path(command[-1]).stem)
+def test_figures_show_the_results_that_are_committed(command, tmp_path, monkeypatch):
+    """The bytes of an SVG depend on matplotlib, whose version it names."""
     monkeypatch.chdir(ROOT)
-    assert main([*column[1:-1], str(tmp_path / "column.svg")]) == 0
-    committed, again = (ROOT / column[-1]).read_text(), (tmp_path / "column.svg").read_text()
+    assert main([*command[:-1], str(tmp_path / "again.svg")]) == 0
+    committed, again = (ROOT / command[-1]).read_text(), (tmp_path / "again.svg").read_text()
     version = re.compile(r"Matplotlib v[\d.]+")
     if version.search(committed)[0] == version.search(again)[0]:
         assert committed == again
     assert committed.count("<path") == again.count("<path")
+
+
+def test_every_drawn_figure_is_shown_and_has_its_command():
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+    drawn = {Path(command[-1]).name for command in _figures()}
+    assert drawn == {path.name for path in (ROOT / "docs" / "figures").glob("*.svg")}
+    assert all(f"figures/{name})" in pages for name in drawn)
 
 
 def test_make_targets_that_the_docs_name_exist():

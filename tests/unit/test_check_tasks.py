@@ -627,11 +627,12 @@ def test_answers_that_become_easier_to_guess_are_named():
 
 
 def test_the_chain_of_variable_assignment_is_found_by_counting_names():
-    grows = [
-        growing_shortcut(find_shortcuts(VariableAssignment(into_chain=into), [3, 12, 100], 512)) for into in (0.25, 0.0)
-    ]
-    assert re.search("the most frequent prompt token|prompt token of frequency rank", grows[0])
-    assert grows[1] is None
+    leaks = find_shortcuts(VariableAssignment(distractors="pointers", into_chain=0.25), [4, 12, 100], 512)
+    assert re.search("the most frequent prompt token|prompt token of frequency rank", growing_shortcut(leaks))
+    for task in (VariableAssignment(), VariableAssignment(end="marked", scratchpad=False)):
+        found = find_shortcuts(task, [4, 12, 100], 512)
+        assert growing_shortcut(found) is None
+        assert found[-1].accuracy < 0.05
 
 
 def test_each_trivial_predictor_is_found():

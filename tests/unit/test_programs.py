@@ -131,7 +131,7 @@ PAIRS = [
     Pair(tasks.ParityScratchpad(order="reversed"), ReversedParity(), published=mirrored_sign, aligned=mirrored),
     Pair(tasks.Addition(), EXAMPLES["Addition"](), published=sign_below),
     Pair(
-        tasks.VariableAssignment(num_names=26, hops=Span(1, 4), echo=True),
+        tasks.VariableAssignment(num_names=26, hops=Span(1, 4), echo=True, distractors="pointers"),
         EXAMPLES["VariableAssignment"](),
         published=query_has_no_field,
         aligned=query_has_no_field,

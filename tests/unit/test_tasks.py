@@ -299,9 +299,39 @@ def test_a_given_query_id_names_the_first_statement():
         assert sample.tokens[0, 2 * (statement - 1)] == sample.tokens[0, query]
 
 
+@pytest.mark.parametrize("end", ["absent", "marked"])
+@pytest.mark.parametrize("hops", [Span(3, 3), Span(1, 4)])
+def test_only_the_query_tells_the_chain_from_the_others(end, hops):
+    task = VariableAssignment(num_names=500, hops=hops, end=end)
+    for length in (4, 23, 150):
+        sample = draw(task, [length] * 40)
+        chains, ends = [], 0
+        for row in range(40):
+            prompt = task.words(sample.tokens[row, : 2 * length].tolist())
+            points = dict(zip(prompt[::2], prompt[1::2], strict=True))
+            left, right = [*points], [name for name in points.values() if name != "."]
+            assert len(left) == length
+            assert len(set(right)) == len(right)  # no name stands on the right twice
+            starts = [name for name in left if name not in right]
+            sizes = []
+            for name in starts:
+                size = 0
+                while (name := points.get(name, ".")) != ".":
+                    size += 1
+                sizes.append(size)
+            assert sum(sizes) + len(starts) * (end == "marked") == length  # chains, and nothing else
+            assert all(size <= hops.high for size in sizes)
+            assert sum(size < hops.low for size in sizes) <= 1  # the last one is cut to fit
+            chains += sizes
+            ends += prompt.count(".")
+        assert ends == len(chains) * (end == "marked")
+        if length == 150 and hops.low < hops.high:
+            assert set(range(1, 5)) <= set(chains)
+
+
 def test_names_on_the_left_differ_and_distractors_may_point_into_the_chain():
     for into, inside in ((0.0, False), (1.0, True)):
-        task = VariableAssignment(num_names=40, into_chain=into, hops=Span(2, 2))
+        task = VariableAssignment(num_names=40, distractors="pointers", into_chain=into, hops=Span(2, 2))
         sample = draw(task, [10] * 50)
         for row in range(50):
             left = sample.tokens[row, 0:20:2].tolist()
@@ -324,7 +354,9 @@ def test_names_on_the_left_differ_and_distractors_may_point_into_the_chain():
         (PointerChasing(num_names=9), 10, "in 2..9 .num_names., got 10"),
         (GraphWalk(num_names=9), 1, "in 2..9 .num_names., got 1"),
         (Addition(), 0, "must be at least 1, got 0"),
-        (VariableAssignment(num_names=20), 16, "needs 21 names, num_names is 20"),
+        (VariableAssignment(num_names=20), 16, "needs 23 names, num_names is 20"),
+        (VariableAssignment(num_names=20, end="marked"), 20, "needs 21 names, num_names is 20"),
+        (VariableAssignment(num_names=20, distractors="pointers"), 16, "needs 21 names, num_names is 20"),
     ],
 )
 def test_impossible_lengths_are_refused(task, length, complaint):

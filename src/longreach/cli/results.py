@@ -25,6 +25,8 @@ _NAMED = 10
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
+    if args.compare is not None:
+        return _compare(args)
     # not `from longreach import results`, which would ask longreach.api for it; says which package is missing
     import longreach.results as results
 
@@ -51,6 +53,55 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     return 0
 
 
+def _compare(args: argparse.Namespace) -> int:
+    """Show, print or write the paired differences of two variants."""
+    from longreach.verbs.comparing import compare_paths, read_pair
+
+    for flag in ("pivot", "rows", "summary", "limit"):
+        if getattr(args, flag) is not None:
+            raise BadInput(f"--{flag} does not go with --compare")
+    if args.where:
+        raise BadInput("--where does not go with --compare: name the folders or files to compare")
+    if args.out is not None:
+        from longreach.results import check_form
+
+        check_form(args.out)
+    first, second = read_pair(args.compare)
+    metric = args.value or "token_em_free"
+    found, problems = compare_paths(args.paths or [Path("runs")], first, second, metric)
+    better = {"first": first, "second": second, "open": "open"}
+    rows = [
+        {
+            "length": one.length,
+            **one.overrides,
+            "seeds": one.seeds,
+            first: one.first,
+            second: one.second,
+            "difference": one.difference,
+            "low": one.low,
+            "high": one.high,
+            "seeds ahead": f"{one.first_ahead} to {one.second_ahead}",
+            "better": better[one.verdict],
+        }
+        for one in found
+    ]
+    for line in problems:
+        _say(line)
+    if args.json:
+        print(json.dumps(rows))
+    if args.out is not None:
+        import pyarrow as pa
+
+        from longreach.results import export
+
+        export(pa.Table.from_pylist(rows), args.out, _command(args))
+        _say(f"{args.out}: {len(rows)} rows")
+    elif not args.json:
+        print_columns({name: [row.get(name) for row in rows] for name in rows[0]}, ["length", "difference", "better"])
+        _say(f"{metric}: {first} minus {second}, mean over equal seeds with its 95% interval; open: it contains 0")
+    return 0
+
+
 def _ends(every: "pa.Table", pivot: "pa.Table") -> list[str]:
     """Return the columns of a pivot by length that are always shown: the longest trained and the longest tested one."""
     lengths = [name for name in pivot.column_names if name.isdecimal()]
@@ -65,7 +116,7 @@ def _command(args: argparse.Namespace) -> str:
     words = ["longreach", "results", *map(str, args.paths)]
     for condition in args.where:
         words += ["--where", condition]
-    for name in ("pivot", "rows", "value", "summary"):
+    for name in ("compare", "pivot", "rows", "value", "summary"):
         if getattr(args, name) is not None:
             words += [f"--{name}", getattr(args, name)]
     return shlex.join([*words, "--out", str(args.out)])

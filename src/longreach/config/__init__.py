@@ -23,7 +23,7 @@ from longreach.config.settings import (
     to_plain,
 )
 from longreach.config.spans import LARGEST, Lengths, Span
-from longreach.config.upgrade import move_fields, move_path, upgrade
+from longreach.config.upgrade import move_fields, move_path, upgrade, upgrade_recorded
 from longreach.config.yaml_files import dump_yaml, read_value, read_yaml, yaml_lines
 
 __all__ = [
@@ -56,5 +56,6 @@ __all__ = [
     "strings_in",
     "to_plain",
     "upgrade",
+    "upgrade_recorded",
     "yaml_lines",
 ]

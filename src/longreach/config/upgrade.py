@@ -36,6 +36,29 @@ def upgrade(settings: Mapping[str, Any]) -> Plain:
     return moved
 
 
+def upgrade_recorded(settings: Mapping[str, Any]) -> Plain:
+    """Return the settings of a run folder, which name every field of their time.
+
+    Where a later field has another default than what was in force before, the earlier value is filled in.
+    """
+    filled = upgrade(settings)
+    if isinstance(test := filled.get("evaluate"), Mapping):
+        filled["evaluate"] = {"questions": "shared", **test}
+    if "task" in filled:
+        filled["task"] = _with_pointers(filled["task"])
+    return filled
+
+
+def _with_pointers(task: Any) -> Any:
+    """Fill in the distractors of `variable_assignment`, also inside tasks that wrap it."""
+    if isinstance(task, list):
+        return [_with_pointers(part) for part in task]
+    if not isinstance(task, Mapping):
+        return task
+    parts = {name: _with_pointers(value) for name, value in task.items()}
+    return {"distractors": "pointers", **parts} if task.get("name") == "variable_assignment" else parts
+
+
 def move_fields(settings: Mapping[str, Any]) -> Plain:
     """Return settings with the old fields of `train` and `evaluate` in `execution`; idempotent.
 

@@ -1,10 +1,14 @@
 """The information card: what a result rests on, to be shown beside it."""
 
+import dataclasses
+import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from longreach.config import to_plain
 from longreach.evaluation.evaluate import EvalConfig
 from longreach.positions.ids import IdPolicy, coverage
 from longreach.tasks import Sample, Task
@@ -39,6 +43,10 @@ class Card:
     """The plans of training and of the test: the device, the precision and the parts of the engine."""
     task_check: str = "not recorded"
     """Whether a task from outside longreach was checked before training."""
+    questions: str = "not recorded"
+    """Whether models of different training seeds were asked the same questions."""
+    task_settings: str = "not recorded"
+    """Settings of the task that differ from its defaults."""
     chance: float | None = None
     """Score of a uniform guess, where every training answer is one token; None for longer answers and in old runs."""
 
@@ -92,6 +100,8 @@ def make_card(
         primed="no" if prime is None else f"at {prime.lengths}, {prime.samples or 'new'} samples, share {prime.share}",
         computed_by=computed_by,
         task_check=_task_check(task, task_check),
+        questions=_questions(task, config),
+        task_settings=_task_settings(task),
         chance=_chance(task, sample),
         id_coverage=coverage(ids.where(read[:, None], 0), max(policy.max_id, largest)),
     )
@@ -123,6 +133,28 @@ def _length_known(task: Task, policy: IdPolicy, config: EvalConfig) -> str:
     if policy.draws_test_ids:
         return "the most tokens at its length: IDs are drawn for so many"
     return "yes, the rule reads the whole prompt" if policy.supplier(task) == "rule" else "no"
+
+
+def _questions(task: Task, config: EvalConfig) -> str:
+    if task.open_ended:
+        return "the same documents for every training seed"
+    shared = f"the same for every training seed, evaluate.seed {config.seed}"
+    return "others for every training seed" if config.questions == "fresh" else shared
+
+
+def _task_settings(task: Task) -> str:
+    """Return the settings that differ from the defaults, such as `hops=2, echo=True`."""
+    plain = to_plain(task)
+    changed = [
+        f"{one.name}={json.dumps(plain[one.name], default=str)}"
+        for one in dataclasses.fields(task)
+        if one.name in plain and getattr(task, one.name) != _default(one)
+    ]
+    return ", ".join(changed) or "the defaults"
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def _task_check(task: Task, recorded: str) -> str:

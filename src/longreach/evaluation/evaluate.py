@@ -23,7 +23,7 @@ from longreach.execution import ExecutionConfig
 from longreach.model import RESERVED, Model
 from longreach.positions.encodings import EncodingConfig
 from longreach.positions.ids import IdPolicy
-from longreach.seeding import Draws, stream
+from longreach.seeding import Draws, derived_seed, stream
 from longreach.system.imports import NotTrusted
 from longreach.tasks import Sample, Task
 
@@ -53,7 +53,10 @@ class EvalConfig(Settings):
     select: Literal["last", "best_in_distribution"] = "last"
     """Which checkpoint is tested.  Nothing is ever chosen on lengths beyond training."""
     seed: Seed = 0
-    """Seed of the test samples: the same for every run, so that runs are tested alike."""
+    """Seed of the test samples."""
+    questions: Literal["fresh", "shared"] = "fresh"
+    """Test samples that differ from one training seed to another, or the same ones for all.  Variants that were trained
+    with one seed always get the same samples.  Of text, all models are tested on the same documents."""
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -69,6 +72,12 @@ class EvalConfig(Settings):
             raise ValueError("evaluate.prompt_ids_only concerns generation: set free_samples")
         if self.relabel_ids and (self.control != "none" or self.shift):
             raise ValueError("evaluate.relabel_ids goes with neither control nor shift")
+
+    def of_run(self, seed: int) -> "EvalConfig":
+        """Return the test of a model that was trained with this seed: one whose samples depend on `seed` alone."""
+        if self.questions == "shared":
+            return self
+        return replace(self, seed=derived_seed(seed, f"questions/{self.seed}"), questions="shared")
 
     def test_ids(self) -> str:
         """Say how these settings change the IDs of a test."""
@@ -159,6 +168,7 @@ def evaluate(
         plain = replace(config, encoding=None)
         with model.exchange_encoding(config.encoding):
             return evaluate(model, task, policy, plain, seed, device, progress, batch_tokens, new_judge, write)
+    config = config.of_run(seed)
     model.eval()
     model.check_shift(config.shift)
     policy = spoil(policy, config.control)

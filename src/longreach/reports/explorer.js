@@ -228,7 +228,8 @@ function summary(group) {
     const here = byLength.get(x), ys = here.map((one) => one.point.y), y = median(ys);
     if (here.length === 1) return {x, y, worst: y, count: 1, text: `${nameOf(here[0].curve) === variantOf(here[0].curve) ? "" : `seed ${here[0].curve.run.seed}: `}${here[0].point.text}`};
     const samples = here.reduce((sum, one) => sum + (one.point.samples ?? 0), 0);
-    const counts = samples ? `<br>${here.reduce((sum, one) => sum + one.point.hits, 0)} of ${samples} over all` : "";
+    const asked = [...new Set(here.map((one) => one.curve.run.asked))], same = asked.length === 1 && asked[0].startsWith("the same");
+    const counts = samples ? `<br>${here.reduce((sum, one) => sum + one.point.hits, 0)} of ${samples} over all${same ? ", the same questions for each" : ""}` : "";
     return {x, y, worst: worst(ys), count: here.length, text: `median of ${here.length}: ${y.toFixed(3)}, worst ${worst(ys).toFixed(3)}${counts}`};
   });
 }

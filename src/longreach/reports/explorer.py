@@ -68,6 +68,7 @@ def explorer_data(results: Sequence[Result], title: str, problems: Sequence[str]
                 "source": result.source,
                 "trained": result.trained_lengths,
                 "chance": None if result.card is None else result.card.chance,
+                "asked": "" if result.card is None else result.card.questions,
                 "fields": {name: fields[name][place] for name in fields},
                 "command": result.command,
                 **_provenance(result),

@@ -26,12 +26,12 @@ _TAIL = 65536
 def read_run(folder: Path) -> dict[str, Any]:
     """State, origin, settings and scores of a run."""
     # brings torch, which a table that is known already need not wait for
-    from longreach.config import flatten, read_yaml, upgrade
+    from longreach.config import flatten, read_yaml, upgrade_recorded
 
     row: dict[str, Any] = {"state": "unfinished", "problem": "", "settings": "{}", "scores": [None]}
     row |= {"recipe": "", "variant": "", "seed": None, "step": None}
     try:
-        settings = flatten(upgrade(read_yaml(folder / "config.yaml")))
+        settings = flatten(upgrade_recorded(read_yaml(folder / "config.yaml")))
         row["settings"] = json.dumps(settings)
         row |= _origin(folder / "run.json")
         if (folder / "scores.json").exists():

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import torch
 
-from longreach.config import Plain, build, dump_yaml, read_yaml, to_plain, upgrade
+from longreach.config import Plain, build, dump_yaml, read_yaml, to_plain, upgrade_recorded
 from longreach.errors import BadInput, RunFailed, argument
 from longreach.evaluation import (
     Card,
@@ -122,7 +122,7 @@ class RunFolder:
         path = self.path / "config.yaml"
         if not path.is_file():
             raise BadInput(f"{self.path} is not a run folder: it has no config.yaml")
-        return upgrade(read_yaml(path))
+        return upgrade_recorded(read_yaml(path))
 
     def compared_settings(self) -> str:
         """Return the settings as text that is the same for runs that differ in `execution` only."""

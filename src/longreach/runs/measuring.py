@@ -68,6 +68,7 @@ def measure_run(
 ) -> Measures:
     """Measure the cells of a test, write them into the run folder after each cell, and return the new ones."""
     task, policy = config.held_out(), config.ids
+    asked = asked.of_run(folder.info().seed)
     step = selected_checkpoint(folder, config).step
     origin = {"device": device_name(device), "commit": commit_of_this_code()}
     origin["date"] = datetime.now(UTC).isoformat(timespec="seconds")

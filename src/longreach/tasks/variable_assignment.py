@@ -24,12 +24,13 @@ _END = -1
 @register("task", "variable_assignment")
 @dataclass(frozen=True, kw_only=True)
 class VariableAssignment(Task):
-    """Follow a chain of assignments.  c d  a b  b c  x b ? a  ->  b c d .
+    """Follow a chain of assignments.  c d  a b  y z  b c  x y ? a  ->  b c d .
 
     `length` counts the statements.  A statement `a b` says that a stands for b; names on the left are all
-    different.  A chain of `hops` statements is hidden among distractors, in random order.  The last name of
-    the chain is defined nowhere, or, with `end: marked`, by a statement `d .`.  Each step needs the current name
-    and its statement.  Without the scratchpad the answer is the last name alone and needs the whole chain.
+    different.  A chain of `hops` statements is hidden among other chains of the same law, in random order, so that
+    only the query tells them apart.  The last name of a chain is defined nowhere, or, with `end: marked`, by a
+    statement `d .`.  The last of the other chains is cut short to fit.  Each step needs the current name and its
+    statement.  Without the scratchpad the answer is the last name alone and needs the whole chain.
 
     Coupling: a statement's tokens share its number; a second level numbers the tokens within it.  Published: an
     answer token carries the IDs of the token it was read from.  Aligned: it carries those of the token that the next
@@ -56,8 +57,12 @@ class VariableAssignment(Task):
     noticed by looking at every statement."""
     query_id: Literal["reserved", "given"] = "reserved"
     """Coupled ID of the query: reserved, or the ID of its statement, which gives the first hop away."""
-    into_chain: float = 0.25
-    """Probability that a distractor points at a name of the chain."""
+    distractors: Literal["chains", "pointers"] = "chains"
+    """What the other statements are: chains of the same law, or pointers at any other name outside the chain.  Pointers
+    give the chain away: its names stand on the right another number of times, and its end alone is marked."""
+    into_chain: float = 0.0
+    """Probability that another statement points at a name of the chain instead.  Above 0, the most frequent names of a
+    long prompt are those of the chain."""
 
     def __post_init__(self) -> None:
         if self.echo and not self.scratchpad:
@@ -98,7 +103,10 @@ class VariableAssignment(Task):
     def check_length(self, length: int) -> None:
         if length < self.hops.low + self._marked:
             raise BadInput(f"variable_assignment: length {length} is too short for {self.hops.low} hops")
-        needed = length + self.hops.high + 2
+        if self.distractors == "pointers":
+            needed = length + self.hops.high + 2
+        else:  # a name for each statement, another one behind each chain that ends by absence
+            needed = length + 1 + (0 if self._marked else -(-length // self.hops.low))
         if needed > self.num_names:
             raise BadInput(
                 f"variable_assignment: length {length} needs {needed} names, num_names is {self.num_names}"
@@ -138,22 +146,20 @@ class VariableAssignment(Task):
         """Hide the chain's statements at their places among fresh distractors."""
         drawn = chain
         number = torch.arange(chain.shape[1], device=length.device)
-        # names outside the chain, in random order; the one at index p is the left side of distractor p
+        # names outside the chain, in random order
         in_chain = number <= hops[:, None]
-        others = distinct_besides(draws, "names", self.num_names, max_length + 1, chain, in_chain)
-        left = others[:, :max_length]
+        count = max_length + 1 + (-(-max_length // self.hops.low) if self.distractors == "chains" else 0)
+        others = distinct_besides(draws, "names", self.num_names, min(count, self.num_names), chain, in_chain)
+        step = number[1:] <= hops[:, None] + self._marked  # [b, links]: whether the chain has this statement
+        if self.distractors == "chains":
+            left, right = self._chains(others, length, max_length, hops, place, step, draws)
+        else:
+            left, right = self._pointers(others, length, max_length, draws)
 
         if self.end == "marked":
             chain = torch.where(number == hops[:, None] + 1, _END, chain)
-
-        # a distractor points at another outside name, or into the chain
-        index = torch.arange(max_length, device=length.device)
-        target = draws.below("target", length[:, None], max_length)
-        outside = others.gather(1, target + (target >= index).long())
         inside = chain.gather(1, draws.below("into", hops[:, None] + self._marked + 1, max_length))
-        right = torch.where(draws.uniform("which", max_length) < self.into_chain, inside, outside)
-
-        step = number[1:] <= hops[:, None] + self._marked  # [b, links]: whether the chain has this statement
+        right = torch.where(draws.uniform("which", max_length) < self.into_chain, inside, right)
         left = left.scatter(1, place, torch.where(step, chain[:, :-1], left.gather(1, place)))
         right = right.scatter(1, place, torch.where(step, chain[:, 1:], right.gather(1, place)))
 
@@ -173,6 +179,44 @@ class VariableAssignment(Task):
             prompt_tokens,
             num_tokens=prompt_tokens + m * names + 1,
             hidden={"hops": hops, "place": place, "chain": drawn},
+        )
+
+    def _chains(
+        self,
+        names: Int[Tensor, "b others"],
+        length: Int[Tensor, "b"],
+        max_length: int,
+        hops: Int[Tensor, "b"],
+        place: Int[Tensor, "b links"],
+        step: Bool[Tensor, "b links"],
+        draws: Draws,
+    ) -> tuple[Int[Tensor, "b s"], Int[Tensor, "b s"]]:
+        """Return both sides of all statements, those of the chain itself undecided: other chains, shuffled."""
+        shortest = self.hops.low + self._marked
+        most = -(-max_length // shortest)
+        sizes = shortest + draws.below("sizes", self.hops.high - self.hops.low + 1, most)
+        number = torch.arange(max_length + 1, device=length.device).expand(len(length), -1).contiguous()
+        chains_before = torch.searchsorted(sizes.cumsum(1), number, right=True)
+        free = (length - hops - self._marked)[:, None]
+        is_last = (chains_before.diff(dim=1) > 0) | (number[:, 1:] == free)
+        number = number[:, :-1]
+        # a marked chain has as many names as statements, another one has one more
+        first = number if self._marked else number + chains_before[:, :-1]
+        last = names.shape[1] - 1  # behind the free statements there may be no names left, and none is needed
+        left, right = names.gather(1, first.clamp(max=last)), names.gather(1, (first + 1).clamp(max=last))
+        if self._marked:
+            right = right.masked_fill(is_last, _END)
+        taken = torch.zeros_like(left, dtype=torch.bool).scatter(1, place, step)
+        order = draws.bits("order", max_length).masked_fill(taken | (number >= length[:, None]), LAST).argsort(dim=1)
+        return torch.zeros_like(left).scatter(1, order, left), torch.zeros_like(left).scatter(1, order, right)
+
+    def _pointers(
+        self, names: Int[Tensor, "b others"], length: Int[Tensor, "b"], max_length: int, draws: Draws
+    ) -> tuple[Int[Tensor, "b s"], Int[Tensor, "b s"]]:
+        """Return both sides of statements that each point at the name of another, or at one that has no statement."""
+        target = draws.below("target", length[:, None], max_length)
+        return names[:, :max_length], names.gather(
+            1, target + (target >= torch.arange(max_length, device=length.device)).long()
         )
 
     def solve(self, sample: Sample, row: int) -> list[int]:
