@@ -289,6 +289,8 @@ SCALED |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 def test_an_encoding_takes_what_it_lacks_from_the_configuration(values, expected):
     scaled = TheirLlamaConfig(max_position_embeddings=4096, rope_parameters=SCALED)
     assert encoding_for(scaled, values, "--encoding") == expected
+    linear = {"rope_type": "linear", "rope_theta": 5e5, "factor": 8.0}
+    assert encoding_for(TheirLlamaConfig(max_position_embeddings=4096, rope_parameters=linear), values, "") == expected
     plain = TheirLlamaConfig(max_position_embeddings=512, rope_parameters={"rope_type": "default", "rope_theta": 5e5})
     assert encoding_for(plain, values, "--encoding") == expected
 

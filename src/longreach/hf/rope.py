@@ -66,22 +66,18 @@ def rope_parameters(encoding: EncodingConfig, longest: int, head_dim: int) -> di
     return written
 
 
-def trained_length(config: Any) -> int:
-    """Return the tokens that a model read in training, before its RoPE was scaled, from its configuration."""
-    written = config.rope_parameters or {}
-    return int(written.get("original_max_position_embeddings") or config.max_position_embeddings)
-
-
 def encoding_for(config: Any, values: object, where: str) -> EncodingConfig:
     """Build another encoding for the weights of a model with this configuration of Hugging Face.
 
     `values` is a name or a mapping with a name.  Settings of RoPE that it leaves out come from the configuration: base
-    and fraction are the model's own, `trained_to` is the trained length and `window` half of it.
+    and fraction are the model's own, `trained_to` is the length read in training before RoPE was scaled, and `window`
+    is half of it.
     """
     encoding = build_part(EncodingConfig, values, where)
     if not isinstance(encoding, RopeConfig):
         return encoding
-    trained, own = trained_length(config), rope_of(config.rope_parameters, config.max_position_embeddings)
+    own = rope_of(config.rope_parameters, config.max_position_embeddings)
+    trained = own.trained_to if isinstance(own, ScaledRopeConfig) else config.max_position_embeddings
     defaults: dict[str, Any] = {"base": own.base, "fraction": own.fraction}
     if isinstance(encoding, ScaledRopeConfig):
         defaults["trained_to"] = trained
