@@ -31,24 +31,29 @@ from longreach.evaluation.next_token import next_tokens
 from longreach.evaluation.reach import reach
 from longreach.evaluation.scores import Score, from_json, to_csv, to_json, wilson
 from longreach.evaluation.text import (
+    RISE,
     By,
+    HoldsTo,
     Loss,
     TextResult,
     check_text_test,
     evaluate_text,
     losses_from_json,
     losses_to_json,
+    sizes_held,
     text_work,
 )
 
 __all__ = [
     "MEASURES",
+    "RISE",
     "TENTHS",
     "By",
     "Card",
     "ContextLoss",
     "EvalConfig",
     "FreeRun",
+    "HoldsTo",
     "Judge",
     "Judged",
     "Loss",
@@ -91,6 +96,7 @@ __all__ = [
     "run_free",
     "seconds_at_length",
     "seconds_of_generation",
+    "sizes_held",
     "text_work",
     "to_csv",
     "to_json",
