@@ -261,7 +261,7 @@ function placeLegend(layout, names, title = "") {
 }
 
 function gridOf(count) {
-  const columns = Math.min(count, document.body.clientWidth < 700 ? 1 : 3);
+  const columns = Math.min(count, document.body.clientWidth < 760 ? 1 : 3);
   return {columns, rows: Math.ceil(count / columns)};
 }
 

@@ -51,7 +51,8 @@ function drawHeat() {
   layout.xaxis = {type: "category", title: {text: plain(heat.x)}, automargin: true, showgrid: false};
   layout.yaxis = {type: "category", autorange: "reversed", automargin: true, ticksuffix: " ", showgrid: false};
   byId("heat-note").textContent = heatNote(curves);
-  if (xs.length * ys.length <= 240) layout.annotations = heatLabels(z, loss || reaches);
+  const room = (byId("heat").clientWidth - 190) / xs.length;
+  if (xs.length * ys.length <= 240 && room >= 26) layout.annotations = heatLabels(z, loss || reaches, room < 44 ? 9 : 12);
   render("heat", [trace], layout, `Heat map: ${heat.y} by ${heat.x}.`, []);
 }
 
@@ -64,11 +65,11 @@ function heatNote(curves) {
 }
 
 // numbers in the cells, black on the light half of the colours and white on the dark half
-function heatLabels(z, scaled) {
+function heatLabels(z, scaled, size) {
   const all = z.flat().filter((value) => value !== null);
   const low = scaled ? Math.min(...all) : 0, high = scaled ? Math.max(...all) : 1;
   return z.flatMap((row, y) => row.flatMap((value, x) => (value === null ? [] : [{
-    x, y, text: String(Number(value.toPrecision(3))), showarrow: false, font: {size: 12, color: (value - low) / (high - low || 1) >= 0.5 ? "#000000" : "#FFFFFF"},
+    x, y, text: String(Number(value.toPrecision(3))), showarrow: false, font: {size, color: (value - low) / (high - low || 1) >= 0.5 ? "#000000" : "#FFFFFF"},
   }])));
 }
 
@@ -119,12 +120,12 @@ function drawErrors() {
   Object.assign(layout.yaxis, {title: {text: "wrong answers", standoff: 4}, gridcolor: css("--grid"), rangemode: "tozero"});
   if (total) {
     const where = data.runs.some((run) => run.trained) ? " beyond training" : "";
-    const axes = placePanel(layout, grid, 1, `place of the first error, ${total} wrong answers${where}`);
+    const axes = placePanel(layout, grid, 1, `first errors of ${total} answers${where}`);
     traces.push({
       ...axes, type: "bar", showlegend: false, marker: {color: "#009E73"}, x: counts.map((_, tenth) => `${10 * tenth}%`), y: counts,
       hoverinfo: "text", textposition: "none", text: counts.map((count, tenth) => `${10 * tenth} to ${10 * tenth + 10}% of the answer: ${count} of ${total}`),
     });
-    Object.assign(layout.xaxis2, {type: "category", title: {text: "answer written before, from this share on", standoff: 4}, automargin: true, tickangle: 0});
+    Object.assign(layout.xaxis2, {type: "category", title: {text: "place in the answer", standoff: 4}, automargin: true, tickangle: 0, tickvals: [0, 2, 4, 6, 8]});
     Object.assign(layout.yaxis2, {gridcolor: css("--grid"), rangemode: "tozero"});
   }
   layout.barmode = "stack";
@@ -454,16 +455,19 @@ function theme() {
 
 // on paper: light, as wide as a page, and figures drawn for that
 function printing() {
-  let before;
+  let before, closed = [];
   addEventListener("beforeprint", () => {
     before = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light";
     document.body.style.width = "680px";
+    closed = [...document.querySelectorAll("#cards details:not([open])")];
+    for (const card of closed) card.open = true;
     drawAll();
   });
   addEventListener("afterprint", () => {
     document.documentElement.dataset.theme = before;
     document.body.style.width = "";
+    for (const card of closed) card.open = false;
     drawAll();
   });
 }
