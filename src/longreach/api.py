@@ -21,7 +21,17 @@ from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import EvalConfig, Score, reach
 from longreach.evaluation.shortcuts import Shortcut
 from longreach.execution import ExecutionConfig
-from longreach.hf import from_huggingface, to_huggingface
+from longreach.hf import (
+    CoupledDataset,
+    PoseDataset,
+    UncutCollator,
+    check_attention_uncut,
+    from_huggingface,
+    keep_attention_uncut,
+    load_huggingface,
+    position_callback,
+    to_huggingface,
+)
 from longreach.model import (
     LlamaConfig,
     Model,
@@ -92,6 +102,7 @@ __all__ = [
     "BadInput",
     "CopeConfig",
     "Coupled",
+    "CoupledDataset",
     "DependencyLoss",
     "Diagnosis",
     "Draws",
@@ -118,6 +129,7 @@ __all__ = [
     "Oracle",
     "PointerConfig",
     "Pose",
+    "PoseDataset",
     "PositionHeadConfig",
     "Predicted",
     "PrimeConfig",
@@ -153,10 +165,12 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "TransformerXlConfig",
+    "UncutCollator",
     "UniformPose",
     "XposConfig",
     "build_model",
     "check",
+    "check_attention_uncut",
     "compare",
     "diagnose",
     "evaluate",
@@ -164,8 +178,11 @@ __all__ = [
     "from_huggingface",
     "generate",
     "inspect",
+    "keep_attention_uncut",
+    "load_huggingface",
     "load_model",
     "load_recipe",
+    "position_callback",
     "predict",
     "reach",
     "register",

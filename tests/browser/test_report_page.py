@@ -1,6 +1,7 @@
 """The report page in a browser: what it draws, how it is steered, and that no name runs as code."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from pages import page_of, result
@@ -68,7 +69,51 @@ def test_metric_scale_and_filter_change_the_figure(visit, report):
     assert [trace["name"] for trace in _traces(page, "curves") if trace["showlegend"]] == ["coupled"]
     assert page.locator("#reach tbody tr").count() == 1
     page.fill("#filter", "nothing has this name")
-    expect(page.locator("#curves-section")).to_be_hidden()
+    for section in ("curves", "reach", "heat"):
+        expect(page.locator(f"#{section}-section")).to_be_hidden()
+    page.fill("#filter", "")
+    expect(page.locator("#heat-section")).to_be_visible()
+    page.select_option("#metric", "error_token_first")
+    expect(page.locator("#reach-section")).to_be_hidden()  # an error is nothing to reach
+    assert page.get_by_text("chance 0.125").count() == 0
+
+
+def test_nothing_can_be_uploaded(visit, report):
+    page = _ready(visit(report).page)
+    buttons = page.locator(".modebar-btn").evaluate_all("all => all.map(one => one.dataset.title ?? one.innerText)")
+    assert buttons
+    assert not [title for title in buttons if "hare" in title or "loud" in title]
+    assert page.evaluate("document.getElementById('curves')._context.showSendToCloud") is False
+
+
+def test_captions_say_what_is_drawn(visit, tmp_path, report):
+    page = _ready(visit(report).page)
+    caption = page.locator("#curves-caption")
+    expect(caption).to_have_text("Thick: the median over seeds. Thin: every run. Shaded: the lengths of training.")
+    page.select_option("#colour", "seed")
+    expect(caption).to_have_text("Thick: the median over variant. Thin: every run. Shaded: the lengths of training.")
+    page.select_option("#panel", "variant")
+    expect(caption).to_have_text("Every curve is one run, with its 95% interval. Shaded: the lengths of training.")
+    page.select_option("#panel", "")
+    assert page.evaluate("document.getElementById('curves').layout.annotations.some(a => /none/.test(a.text))") is False
+    unknown = Result(**{**result("plain", 0, HITS).__dict__, "trained_lengths": None})
+    bare = _ready(visit(page_of([unknown], tmp_path / "bare.html")).page)
+    expect(bare.locator("#curves-caption")).to_have_text("Every curve is one run, with its 95% interval.")
+
+
+def test_each_row_of_coverage_spans_its_own_range(visit, tmp_path):
+    few = result("few", 0, HITS)
+    few = Result(**{**few.__dict__, "card": replace(few.card, id_coverage=[1, 1])})
+    page = _ready(visit(page_of([few, result("plain", 0, HITS)], tmp_path / "page.html")).page)
+    (trace,) = _traces(page, "coverage")
+    assert trace["z"] == [[1, 1, 1, 1], [2, 4 / 3, None, 2 / 3]]
+
+
+def test_one_logged_loss_is_a_point(visit, tmp_path):
+    path = page_of([result("plain", 0, HITS)], tmp_path / "page.html")
+    path.write_text(path.read_text().replace('"training":[null]', '"training":[{"step":[30],"loss":[0.5]}]'))
+    page = _ready(visit(path).page)
+    assert [trace["mode"] for trace in _traces(page, "training")] == ["lines+markers"]
 
 
 def test_the_table_of_reach_sorts_and_filters(visit, report):
@@ -134,6 +179,8 @@ def test_panels_and_the_heat_map_take_any_field(visit, tmp_path):
     assert {trace["xaxis"] for trace in _traces(page, "curves")} == {"x", "x2"}
     colours = [trace["line"]["color"] for trace in _traces(page, "curves") if trace["showlegend"]]
     assert colours == [look["color"] for look in shades(["4", "8", "12"]).values()]
+    expect(page.locator("#heat-note")).to_have_text("Each cell is one run.")
+    page.select_option("#heat-x", "length")
     expect(page.locator("#heat-note")).to_have_text("Each cell is the median over variant.")
     page.select_option("#heat-x", "variant")
     page.select_option("#heat-value", "reach@0.9")

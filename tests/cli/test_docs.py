@@ -80,6 +80,32 @@ def test_the_example_of_the_page_on_programs_works(capsys):
     assert ids.startswith("[1, 2, 3, 4, 0, 0, 0, 0, 1, ")
 
 
+def test_the_examples_of_the_hugging_face_page_work(tmp_path, monkeypatch):
+    pytest.importorskip("accelerate")
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from longreach.text import as_subwords
+    from longreach.text.tokenizer import Bytes
+
+    monkeypatch.chdir(tmp_path)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+        LlamaForCausalLM(LlamaConfig(vocab_size=258, **sizes)).save_pretrained("tiny")
+    as_subwords(Bytes()).save(tmp_path / "tiny")
+    (tmp_path / "book.txt").write_text("Whoever reads this reads it again. " * 60)
+    code = "".join(_blocks(ROOT / "docs" / "hf.md", "python"))
+    for printed, shorter in (("HuggingFaceTB/SmolLM2-135M", "tiny"), ("max_steps=200", "max_steps=2, use_cpu=True")):
+        assert code.count(printed) == 1
+        code = code.replace(printed, shorter)
+    names: dict[str, object] = {}
+    exec(compile(code, "hf.md", "exec"), names)
+    assert names["trainer"].state.global_step == 2
+    assert names["logits"].shape == (1, 4, 258)
+    assert bool(torch.isfinite(names["loss"]))
+
+
 def test_the_program_with_hidden_state_is_refused(tmp_path, monkeypatch, capsys):
     _write_files(ROOT / "docs" / "your_task.md", tmp_path)
     monkeypatch.chdir(tmp_path)

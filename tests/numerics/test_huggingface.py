@@ -17,14 +17,17 @@ from longreach.api import (
     LlamaConfig,
     PointerConfig,
     RecurrentConfig,
+    ReRopeConfig,
     RopeConfig,
     ScaledRopeConfig,
     ScaledSoftmaxConfig,
+    SelfExtendConfig,
     TransformerConfig,
     build_model,
 )
 from longreach.errors import BadInput
 from longreach.hf import from_huggingface, to_huggingface
+from longreach.hf.rope import encoding_for
 from longreach.hf.settings import names_in
 
 VOCAB = 19
@@ -96,6 +99,24 @@ def test_there_and_back_is_the_same_model(config):
     state = back.state_dict()
     assert state.keys() == ours.state_dict().keys()
     assert all(torch.equal(state[name], weight) for name, weight in ours.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(layers=1, width=64, heads=2, encoding=ScaledRopeConfig(method="ntk", factor=4.0)),
+        TransformerConfig(layers=1, width=64, heads=2, encoding=ScaledRopeConfig(method="ntk", fraction=0.5)),
+    ],
+    ids=str,
+)
+def test_static_ntk_is_rope_with_a_larger_theta(config):
+    ours, ids = _disturbed(build_model(config, VOCAB, seed=3)), _ids("skips")
+    theirs = to_huggingface(ours)
+    assert theirs.config.rope_parameters["rope_type"] == "default"
+    torch.testing.assert_close(_theirs(theirs, ids), ours.all_logits(TOKENS, ids[:, None]), rtol=1e-4, atol=1e-5)
+    back = from_huggingface(theirs).config.encoding
+    assert type(back) is RopeConfig
+    assert back.base > config.encoding.base * config.encoding.factor
 
 
 def test_a_copy_shares_no_weight():
@@ -184,7 +205,6 @@ def test_to_write_a_model_leaves_the_global_generator_alone():
         ({"attention": ScaledSoftmaxConfig()}, "attention scaled_softmax"),
         ({"encoding": AlibiConfig()}, "encoding alibi"),
         ({"encoding": RopeConfig(spectrum="random")}, "random spectrum"),
-        ({"encoding": ScaledRopeConfig(method="ntk")}, "method ntk"),
         ({"encoding": ScaledRopeConfig(method="dynamic")}, "changes? in doublings"),
         ({"loops": 2}, "loops=2"),
         ({"id_heads": 1}, "id_heads"),
@@ -249,3 +269,32 @@ def test_models_of_other_types_are_refused_by_name():
     )
     with pytest.raises(BadInput, match="type mistral cannot be read: gpt_neox and llama can"):
         from_huggingface(MistralForCausalLM(settings))
+
+
+SCALED = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 512}
+SCALED |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("yarn", ScaledRopeConfig(method="yarn", base=5e5, trained_to=512)),
+        ({"name": "ntk", "factor": 2}, ScaledRopeConfig(method="ntk", factor=2.0, base=5e5, trained_to=512)),
+        ({"name": "linear", "trained_to": 64}, ScaledRopeConfig(method="linear", base=5e5, trained_to=64)),
+        ("self_extend", SelfExtendConfig(base=5e5, window=256)),
+        ({"name": "rerope", "base": 1e4, "window": 9}, ReRopeConfig(window=9)),
+        ("alibi", AlibiConfig()),
+    ],
+)
+def test_an_encoding_takes_what_it_lacks_from_the_configuration(values, expected):
+    scaled = TheirLlamaConfig(max_position_embeddings=4096, rope_parameters=SCALED)
+    assert encoding_for(scaled, values, "--encoding") == expected
+    linear = {"rope_type": "linear", "rope_theta": 5e5, "factor": 8.0}
+    assert encoding_for(TheirLlamaConfig(max_position_embeddings=4096, rope_parameters=linear), values, "") == expected
+    plain = TheirLlamaConfig(max_position_embeddings=512, rope_parameters={"rope_type": "default", "rope_theta": 5e5})
+    assert encoding_for(plain, values, "--encoding") == expected
+
+
+def test_a_short_name_with_another_method_is_refused():
+    with pytest.raises(BadInput, match="'yarn' has method=yarn, and method=ntk was given"):
+        encoding_for(TheirLlamaConfig(), {"name": "yarn", "method": "ntk"}, "--encoding")

@@ -7,7 +7,9 @@ from sweeping import TINY, write
 
 from longreach.errors import BadInput
 from longreach.runs import check, load_recipe
-from longreach.sweeps import check_plan, make_plan
+from longreach.sweeps import Resources, check_plan, make_plan
+from longreach.system import capacity
+from longreach.verbs.sweeping import device_here
 
 ROOT = Path(__file__).parents[2]
 
@@ -187,6 +189,16 @@ def test_a_mistake_is_told_with_its_line(tmp_path, text, line, told):
 def test_what_is_no_plain_yaml_is_refused(tmp_path, text):
     with pytest.raises(BadInput, match=r"sweep\.yaml"):
         plan_of(tmp_path, text)
+
+
+def test_runs_that_do_not_fit_into_this_machine_are_named_before_any_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(capacity, "total_memory", lambda device: 8 * 10**9)
+    plan = make_plan(write(tmp_path / "sweep.yaml", {**TINY, "grid": {"train.batch_size": [4, 100_000_000]}}))
+    check_plan(plan, tmp_path / "out")  # elsewhere there may be more
+    with pytest.raises(BadInput, match=r"training \(.* for a batch\) needs about .*batch_size=100000000\)"):
+        check_plan(plan, tmp_path / "out", device="cpu")
+    assert device_here("local", Resources(gpus=0.0)) == "cpu"
+    assert device_here("ray", Resources(gpus=0.0)) is None
 
 
 def test_a_run_that_was_started_with_other_settings_is_refused(tmp_path):

@@ -38,6 +38,8 @@ def test_a_built_config_survives_being_written_and_read(tmp_path):
         ({"task": {"name": 3}}, "task: expected a name"),
         ({"task": ".x"}, "task: cannot import task '.x'"),
         ({"evaluate": {"axes": {"k": []}}}, "evaluate.axes.k has no values"),
+        ({"evaluate": {"axes": {"k": [4, 2, "4"]}}}, "evaluate.axes.k has the value 4 twice"),
+        ({"evaluate": {"axes": {"seed": [4]}}}, "evaluate.axes.seed: tables of scores have a column seed"),
         (
             {"task": {"name": "planted", "g_star": {"name": "table", "vocab_size": 2, "classes": [0, 1, 1, 0]}}},
             "a table over 2 tokens for a vocabulary of 4",

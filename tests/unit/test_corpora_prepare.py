@@ -284,6 +284,23 @@ def test_a_killed_preparation_goes_on_and_ends_with_the_same_bytes(lines, undist
     assert contents(out) == undisturbed
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_second_preparation_of_the_same_folder_is_refused(lines, undisturbed, tmp_path, monkeypatch, resume):
+    out, refusals = tmp_path / "out", []
+
+    def encode(shard, *rest, original=encoding.encode_shard):
+        if shard.number == 1:
+            with pytest.raises(BadInput, match=f"{out} is being worked on by process {os.getpid()}") as refused:
+                prepare([str(lines)], out, BPE, resume=resume)
+            refusals.append(refused.value)
+        original(shard, *rest)
+
+    monkeypatch.setattr(encoding, "encode_shard", encode)
+    prepare([str(lines)], out, BPE)
+    assert len(refusals) == 1
+    assert contents(out) == undisturbed
+
+
 def test_a_finished_corpus_is_left_alone(lines, undisturbed, tmp_path):
     out = tmp_path / "out"
     prepare([str(lines)], out, BPE, resume=True)  # there is nothing yet

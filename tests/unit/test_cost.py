@@ -1,9 +1,10 @@
-"""Estimates of memory and time before a test, and the refusal of work that cannot fit."""
+"""Estimates of memory and time before training and tests, and the refusal of work that cannot fit."""
 
 import pytest
 import torch
 from rich.console import Console
 
+from longreach.api import Copy, show
 from longreach.config import build
 from longreach.config.spans import Lengths
 from longreach.errors import BadInput
@@ -17,22 +18,35 @@ from longreach.evaluation import (
     estimate_text,
     memory_of_generation,
     memory_of_test,
+    seconds_at_length,
     seconds_of_generation,
 )
 from longreach.execution import ExecutionConfig
 from longreach.positions.ids import Randomized
-from longreach.runs import RunConfig, expect_test, new_model
+from longreach.runs import (
+    RunConfig,
+    RunFolder,
+    check,
+    check_training_memory,
+    execute,
+    expect_test,
+    gather_info,
+    memory,
+    new_model,
+    parts,
+)
 from longreach.runs.observer import Observer
 from longreach.system import capacity
 from longreach.system.capacity import check_memory, free_memory, size, total_memory
 from longreach.terminal.progress import watch
 from longreach.terminal.whole import Whole
+from longreach.verbs import prompt
 
 SETTINGS = {"task": "copy", "model": {"layers": 2, "width": 16, "heads": 2}}
 BUDGET = ExecutionConfig.batch_tokens
 
 
-def parts(**model):
+def built(**model):
     config = build(RunConfig, {**SETTINGS, "model": {**SETTINGS["model"], **model}})
     return config, new_model(config, seed=0, device="cpu").eval()
 
@@ -61,14 +75,14 @@ def test_what_no_machine_has_is_refused_and_what_is_not_free_is_told(monkeypatch
 
 
 def test_memory_grows_with_tokens_and_with_scores_that_are_written_out():
-    config, model = parts()
+    config, model = built()
     few, length = memory_of_test(model, config.task, asked(100, 1000), BUDGET)
     assert length == 1000
     many, _ = memory_of_test(model, config.task, asked(1_000_000), BUDGET)
     assert 900 < many / few < 1100
-    _, written = parts(attention="entmax")
+    _, written = built(attention="entmax")
     assert memory_of_test(written, config.task, asked(1000), BUDGET)[0] > 10 * few
-    _, biased = parts(encoding="alibi")
+    _, biased = built(encoding="alibi")
     assert (
         few
         < memory_of_test(biased, config.task, asked(1000), BUDGET)[0]
@@ -77,9 +91,88 @@ def test_memory_grows_with_tokens_and_with_scores_that_are_written_out():
 
 
 def test_a_test_that_cannot_fit_is_refused_before_it_starts():
-    config, model = parts()
+    config, model = built()
     with pytest.raises(BadInput, match=r"a test at length 2000000000 needs about .* TB of memory"):
         expect_test(model, config, asked(2 * 10**9), config.execution, "cpu", Observer())
+
+
+def training(**sections):
+    settings = {**SETTINGS, "train": {"lengths": "1..6", "batch_size": 8, "steps": 2}}
+    for name, section in sections.items():
+        before = settings.get(name, {})
+        settings[name] = {**(before if isinstance(before, dict) else {}), **section}
+    return build(RunConfig, settings)
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "figure", "advice"),
+    [
+        ("model", {"width": 100_000}, "TB for weights and optimizer", "model.width"),
+        ("model", {"layers": 64, "width": 16_384}, "TB for weights and optimizer", "model.layers"),
+        ("train", {"batch_size": 10**9}, "TB for a batch", "train.batch_size"),
+        ("train", {"lengths": "1000000", "batch_size": 10**4}, "TB for a batch", "train.lengths"),
+    ],
+)
+def test_training_that_cannot_fit_is_refused_before_a_model_is_made(
+    monkeypatch, tmp_path, section, settings, figure, advice
+):
+    monkeypatch.setattr(capacity, "total_memory", lambda device: 1 << 34)
+    monkeypatch.setattr(parts, "build_model", lambda *_: pytest.fail("a model was made"))
+    config = training(**{section: settings})
+    with pytest.raises(
+        BadInput,
+        match=rf"^training \(.*{figure}.*\) needs about .* of memory .*, and this machine has 17.2 GB: .*{advice}",
+    ):
+        execute(config, RunFolder(tmp_path / "run"), gather_info("", "", "", 0, "cpu"), "cpu")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_ids_that_a_task_does_not_have_are_refused_before_memory_is_estimated(tmp_path, begun):
+    folder = RunFolder(tmp_path / "run")
+    if begun:
+        folder.create(training(), gather_info("", "", "", 0, "cpu"))
+    wrong = training(task={"name": "even_pairs"}, ids={"name": "coupled", "max_id": 40})
+    complaint = "was started with task.name=copy" if begun else "has no known coupling"
+    with pytest.raises(BadInput, match=complaint):
+        execute(wrong, folder, gather_info("", "", "", 0, "cpu"), "cpu", resume=begun)
+
+
+def test_a_test_that_cannot_fit_is_refused_before_training(tmp_path):
+    config = training(evaluate={"lengths": [4, 2 * 10**9]})
+    with pytest.raises(BadInput, match=r"a test at length 2000000000 needs about .* TB of memory"):
+        execute(config, RunFolder(tmp_path / "run"), gather_info("", "", "", 0, "cpu"), "cpu")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_the_machine_cannot_hold_is_refused_by_the_check_of_a_sweep(monkeypatch):
+    monkeypatch.setattr(capacity, "total_memory", lambda device: 1 << 34)
+    with pytest.raises(BadInput, match=r"a model with these settings needs about 960.0 GB of memory"):
+        check(training(model={"width": 100_000}))
+
+
+def test_training_takes_memory_for_weights_layers_and_scores(monkeypatch):
+    asked = []
+    monkeypatch.setattr(memory, "check_memory", lambda needed, *_: asked.append(needed))
+
+    def needed(count=1, device="cpu", processes=1, **sections):
+        asked.clear()
+        check_training_memory([training(**sections)] * count, device, processes=processes)
+        return asked[0]
+
+    once = needed()
+    assert needed(3) == 3 * once
+    wide = needed(train={"batch_size": 8000})
+    assert 100 < wide / once < 1000
+    assert 1.5 < needed(train={"batch_size": 8000}, model={"layers": 4}) / wide < 2.1
+    for less in ({"accumulate": 8}, {"recompute": True}):
+        assert needed(train={"batch_size": 8000}, execution=less) < 0.8 * wide
+    assert needed(train={"batch_size": 8000, "precision": "bf16"}) < 0.7 * wide
+    long = {"lengths": "1..400"}
+    written, biased = ({"attention": "entmax"}, {"encoding": "alibi"})
+    assert needed(train=long) < needed(train=long, model=biased) < needed(train=long, model=written)
+    assert needed(train=long, model=biased, device="cuda") == needed(train=long, device="cuda")
+    assert needed(train=long, device="cuda", processes=2) == needed(train=long, device="cuda") // 2
 
 
 @pytest.fixture
@@ -89,7 +182,7 @@ def steady(monkeypatch):
 
 
 def test_a_long_test_is_estimated_from_short_pieces_and_a_short_one_is_not(steady):
-    config, model = parts()
+    config, model = built()
     assert estimate_test(model, config.task, config.ids, asked(8, samples=4, free=2), "cpu", BUDGET) is None
     near, far = (
         estimate_test(model, config.task, config.ids, asked(8, length), "cpu", BUDGET)
@@ -106,7 +199,7 @@ def test_a_long_test_is_estimated_from_short_pieces_and_a_short_one_is_not(stead
 
 
 def test_measuring_is_estimated_from_short_pieces(steady):
-    config, model = parts()
+    config, model = built()
     measured = []
 
     def measure(cell, samples):
@@ -121,7 +214,7 @@ def test_measuring_is_estimated_from_short_pieces(steady):
 
 
 def test_generation_and_text_are_estimated_too(steady):
-    config, model = parts()
+    config, model = built()
     tokens = config.task.parse("a b a b")
     long, short = (config.task.prompt_batch(tokens, room) for room in (100_000, 8))
     assert seconds_of_generation(model, config.task, config.ids, short) == 0
@@ -138,6 +231,27 @@ def test_generation_and_text_are_estimated_too(steady):
     work = estimate_text(pass_cost, predict, asked(64, 500_000, samples=64), "cpu")
     assert work is not None
     assert work.seconds[1] > 100 * work.seconds[0]
+
+
+def test_slow_work_is_estimated_from_shorter_lengths_and_quick_work_is_not(monkeypatch):
+    """The clock says that work takes a millionth of a second times the square of its length."""
+    done = []
+    monkeypatch.setattr(cost, "_timed", lambda work, device: (work(), 1e-6 * done[-1] ** 2)[1])
+    assert seconds_at_length(Copy(), 1000, done.append) == 0
+    assert max(done) == 512  # nothing is measured at the length itself
+    assert seconds_at_length(Copy(), 100_000, done.append) == pytest.approx(1e4)
+    assert max(done) == 1024
+
+
+def test_show_warns_before_a_sample_that_takes_long(monkeypatch, capsys):
+    shown = show("copy", 600)
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(prompt, "seconds_at_length", lambda task, length, make: make(8) and 3600.0)
+    assert show("copy", 600) == shown
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "warning: a sample of length 600 may take about 60.0 min (an estimate): use a smaller length; Ctrl-C stops it"
+    )
 
 
 def test_the_time_left_counts_parts_by_their_cost_and_is_corrected_by_the_pace():

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longreach.api import Copy, Coupled, Majority, ParityScratchpad, Sequential, Span, build_model, stream
+from longreach.cli.main import main
 from longreach.diagnosis import diagnose_data, diagnose_model, diagnose_task, extend, influence, read_rows
 from longreach.diagnosis.calibrate import calibrate
 from longreach.diagnosis.coverage import Shown, cover, kinds
@@ -18,6 +19,7 @@ from longreach.diagnosis.needs import Needs, join, known_needs
 from longreach.diagnosis.probe import CHANGE
 from longreach.diagnosis.recorded import split
 from longreach.errors import BadInput
+from longreach.terminal import progress
 
 
 def needs_of(task, lengths, seed=0):
@@ -298,6 +300,36 @@ def test_rows_are_learnt_and_diagnosed(tmp_path):
     assert by_name["sequential"].at_target.uncovered.value > 0.5
     with pytest.raises(BadInput, match="at least 4 lengths"):
         diagnose_data(rows, Span(4, 6), None)
+
+
+@pytest.mark.parametrize("subject", ["task", "model"])
+def test_every_part_of_a_diagnosis_tells_how_far_it_is(subject):
+    phases = {}
+
+    def phase(title, total):
+        phases[title] = (total, [])
+        return lambda done, note: phases[title][1].append(done)
+
+    task = Copy()
+    if subject == "task":
+        diagnose_task(task, Span(2, 9), 20, samples=32, phase=phase)
+    else:
+        model = build_model(TINY, len(task.vocabulary), 0)
+        diagnose_model(model, task, Sequential(), Span(2, 9), 20, samples=32, phase=phase)
+        assert {"probe what the model reacts to", "measure errors"} <= set(phases)
+    assert {"list who needs whom", "judge position IDs"} <= set(phases)
+    for total, done in phases.values():
+        assert total > 1
+        assert set(range(total + 1)) == set(done)  # a pace needs more than a start and an end
+
+
+def test_a_diagnosis_of_more_than_five_minutes_is_announced(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LONG", 1e-6)
+    monkeypatch.setattr(progress, "_MEASURED", 0.0)
+    assert main(["diagnose", "copy", "--train", "2..6", "--target", "12", "--samples", "32", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["target"] == 12
+    assert "warning: list who needs whom will take about" in said.err
 
 
 def test_planted_tasks_are_seen_through():

@@ -1,14 +1,22 @@
 """Names on Hugging Face's hub: a misspelt one is told at once, and one that is there is left to its loader."""
 
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from huggingface_hub import constants, errors
 
+from longreach.api import LlamaConfig, ScaledRopeConfig, build_model, to_huggingface
 from longreach.cli.main import main
 from longreach.errors import BadInput
+from longreach.system.huggingface import LEAST, import_transformers
 from longreach.text.hub import check_name
+from longreach.text.subwords import from_hugging_face
 
+ROOT = Path(__file__).parents[2]
 ANSWER = {"response": SimpleNamespace(headers={}, request=None)}
 
 
@@ -85,3 +93,39 @@ def test_what_is_here_is_not_asked_for(asked, tmp_path):
     (cached / "snapshots" / "1234" / "tokenizer.json").touch()
     check_name("somebody/something", "tokenizer")
     assert not asked.urls
+
+
+@pytest.mark.parametrize("found", ["5.4.9", "4.57.1", "5.0.0rc1"])
+def test_an_old_transformers_is_refused_wherever_it_is_used(found, monkeypatch, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("A line.")
+    model = build_model(LlamaConfig(layers=1, width=16, heads=2), 5, 0)
+    scaled = build_model(LlamaConfig(layers=1, width=16, heads=2, encoding=ScaledRopeConfig()), 5, 0)
+    monkeypatch.setattr(metadata, "version", lambda name: found)
+    line = rf"needs transformers 5\.5 or newer, found {re.escape(found)}: pip install 'longreach\[hf\]' --upgrade"
+    for use in (
+        lambda: to_huggingface(model),
+        lambda: from_hugging_face("nobody/nothing"),
+        lambda: scaled.encoding.frequencies(0, scaled.embed.weight.device),
+    ):
+        with pytest.raises(BadInput, match=line):
+            use()
+    assert main(["probe", "nobody/nothing", str(tmp_path / "text.txt"), "--device", "cpu"]) == 2
+    assert re.fullmatch(f"longreach: nobody/nothing {line}\n", capsys.readouterr().err)
+
+
+def test_a_missing_transformers_is_one_line(monkeypatch):
+    def version(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    with pytest.raises(BadInput, match=r"a model needs the package transformers: pip install 'longreach\[hf\]'"):
+        import_transformers("a model")
+
+
+def test_one_file_imports_transformers_and_the_package_asks_for_the_same_release():
+    pattern = re.compile(r"^\s*(from|import) transformers|import_module\(.transformers", flags=re.M)
+    found = [path.name for path in (ROOT / "src").rglob("*.py") if pattern.search(path.read_text())]
+    assert not found
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (wanted,) = (name for name in extras["hf"] if name.startswith("transformers"))
+    assert wanted == f"transformers>={LEAST[0]}.{LEAST[1]}"

@@ -17,6 +17,7 @@ from longreach.live.history import MetricHistory
 from longreach.live.tail import Tail
 from longreach.reports.curves import HEADLINE as HEADLINE_OF_REPORTS
 from longreach.system.lock import hold
+from longreach.system.palette import styles
 from longreach.terminal.live_table import overview_table, sparkline
 
 MOST = 100
@@ -336,3 +337,17 @@ def test_the_command_imports_no_torch(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_runs_have_the_colours_of_their_variants_in_reports(tmp_path):
+    variants = ["counting", "published", "aligned"]
+    for name in ("r/aligned/seed-0", "r/aligned/seed-1", "r/counting/seed-0"):
+        record = make_run(tmp_path, name, 100) / "run.json"
+        record.write_text(json.dumps({**json.loads(record.read_text()), "variants": variants}))
+    shown = Watched(tmp_path).look(10, 10).to_json()["runs"]
+    looks = styles(variants)
+    assert {run["name"]: run["colour"] for run in shown} == {
+        "r/aligned/seed-0": looks["aligned"]["color"],
+        "r/aligned/seed-1": looks["aligned"]["color"],
+        "r/counting/seed-0": looks["counting"]["color"],
+    }

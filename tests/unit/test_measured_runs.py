@@ -91,7 +91,7 @@ def test_measures_belong_to_the_samples_of_the_test_and_to_one_checkpoint(folder
         model,
         config.ids,
         Cell(config.task, 8, {}),
-        config.evaluate,
+        config.evaluate.of_run(0),
         ("token_margin",),
         "cpu",
         config.execution.batch_tokens,

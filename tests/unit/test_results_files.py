@@ -12,8 +12,9 @@ from synthetic_runs import make_runs
 
 from longreach.errors import BadInput
 from longreach.evaluation import Score, to_csv, to_json
+from longreach.live import SweepRecord, write_sweep
 from longreach.reports import load_results
-from longreach.reports.explorer import as_script, explorer_data
+from longreach.reports.explorer import as_script, explorer_data, swept
 from longreach.reports.load import variant_order
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -215,3 +216,24 @@ def test_no_text_ends_the_element_of_the_data(text):
     script = as_script({"name": text})
     assert not {"<", ">", "&"} & set(script)
     assert json.loads(script) == {"name": text}
+
+
+def test_a_setting_with_as_many_values_as_variants_is_a_field(tmp_path):
+    make_runs(tmp_path, 250, seeds=1, lengths=(5,))
+    for folder in tmp_path.glob("v*/seed-0"):
+        (folder / "card.json").write_text(json.dumps(CARD))
+    results, _ = load_results([tmp_path])
+    assert len(set(swept(results)["train.optimizer.lr"])) == 250
+
+
+def test_variants_of_a_sweep_stand_in_its_order(tmp_path):
+    make_runs(tmp_path / "out" / "sweep", 3, seeds=1, lengths=(5,))
+    for folder in tmp_path.glob("out/sweep/v*/seed-0"):
+        (folder / "card.json").write_text(json.dumps(CARD))
+    names = ("v2", "later", "v0", "v1")
+    write_sweep(tmp_path / "out", SweepRecord("title", 1, tuple(f"sweep/{name}/seed-0" for name in names)))
+    results, _ = load_results([tmp_path / "out"])
+    assert [result.variant for result in results] == ["v2", "v0", "v1"]
+    assert variant_order(results) == list(names)
+    (tmp_path / "out" / "sweep.json").write_text("{")
+    assert [result.variant for result in load_results([tmp_path / "out"])[0]] == ["v0", "v1", "v2"]

@@ -242,6 +242,17 @@ def test_a_pivot_summarises_over_runs():
         {"variant": "b", "runs": 1, "10": 1.0, "20": None},
     ]
     assert pivot(table, ["variant"], "length", "m", "worst")["10"].to_pylist() == [0.5, 1.0]
+    ordered = pivot(table, ["variant"], "length", "m", variants=["c", "b", "a"])
+    assert ordered["variant"].to_pylist() == ["b", "a"]
+
+
+def test_variants_of_a_pivot_stand_in_the_order_of_their_recipe(tmp_path, capsys):
+    make_runs(tmp_path / "runs", 2, seeds=1)
+    for folder in (tmp_path / "runs").glob("v*/seed-0"):
+        record = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**record, "variants": ["v1", "spare", "v0"]}))
+    assert main(["results", str(tmp_path / "runs"), "--pivot", "length", "--json"]) == 0
+    assert [row["variant"] for row in json.loads(capsys.readouterr().out)] == ["v1", "v0"]
 
 
 def test_a_pivot_never_mixes_what_one_run_was_asked(real):

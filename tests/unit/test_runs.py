@@ -18,6 +18,7 @@ import yaml
 from helpers import TINY, execute_in
 
 from longreach.api import (
+    Copy,
     Coupled,
     EvalConfig,
     ExecutionConfig,
@@ -430,6 +431,10 @@ def test_axes_vary_the_task_and_impossible_cells_are_left_out(tmp_path):
                 "evaluate": EvalConfig(lengths=Lengths((4,)), shift=3),
             },
             "test IDs go up to 63, the table ends at 60",
+        ),
+        (
+            {"task": Copy(), "evaluate": EvalConfig(lengths=Lengths((4,)), axes={"times": [1, 2]})},
+            r"times=2 gives each token 2 position IDs, and the model was made for 1",
         ),
     ],
 )

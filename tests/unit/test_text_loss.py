@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from longreach.api import Sequential, TransformerConfig, build_model
 from longreach.config.spans import Lengths
 from longreach.errors import BadInput
-from longreach.evaluation import ContextLoss, EvalConfig, evaluate_text, next_tokens, over_documents
+from longreach.evaluation import ContextLoss, EvalConfig, HoldsTo, evaluate_text, next_tokens, over_documents
 from longreach.evaluation.context import BLOCK, choose_targets, loss_by_context, loss_by_position, predicted_at_once
-from longreach.evaluation.text import check_text_test
+from longreach.evaluation.text import check_text_test, sizes_held
 from longreach.tasks import Text
 from longreach.text import Split
 
@@ -75,6 +75,31 @@ def test_every_context_predicts_the_same_tokens_and_batches_do_not_matter() -> N
     assert torch.equal(one.token, torch.from_numpy(split.tokens[one.place.numpy()].astype(np.int64)))
     torch.testing.assert_close(one.nats, many.nats)
     assert torch.equal(one.right, many.right)
+
+
+@pytest.mark.parametrize(
+    ("curve", "held"),
+    [([5.0, 4.0, 4.04, 4.06, 3.0], 3), ([5.0, 4.0, 4.04, 4.049], 4), ([1.0, 2.0, 0.5], 1), ([3.0], 1), ([2.0, 1.0], 2)],
+)
+def test_a_loss_holds_up_to_its_first_rise_above_the_least(curve: list[float], held: int) -> None:
+    assert sizes_held(torch.tensor([curve, curve]).T.double()).tolist() == [held, held]
+
+
+def test_holds_to_has_an_interval_over_documents() -> None:
+    # 9 documents hold to 32, one rises at once: seldom drawn three times, which it takes to lift the mean
+    nats = torch.tensor([[3.0] * 10, [2.0] * 9 + [3.3], [1.9] * 9 + [3.2], [2.9] * 10]).repeat_interleave(4, 1)
+    document = torch.arange(10).repeat_interleave(4)
+    place = torch.arange(40)
+    losses = ContextLoss((8, 16, 32, 64), nats, nats > 0, place, place, document)
+    assert str(HoldsTo.of(losses)) == "32 (32 to 32)"
+    risen = ContextLoss((8, 16, 32, 64), nats + torch.tensor([0, 0, 0.1, 0])[:, None], nats > 0, place, place, document)
+    assert str(HoldsTo.of(risen)) == "32 (32 to 32)"
+    split = nats.clone()
+    split[1, 20:] = 4.1  # of one half of the documents
+    found = HoldsTo.of(ContextLoss((8, 16, 32, 64), split, nats > 0, place, place, document))
+    assert (found.low, found.high) == (8, 32)
+    alone = ContextLoss((8, 16, 32, 64), nats, nats > 0, place, place, torch.zeros(40, dtype=torch.long))
+    assert str(HoldsTo.of(alone)) == "32"
 
 
 def test_loss_by_position_is_the_mean_over_each_bucket() -> None:

@@ -24,7 +24,7 @@ from test_runs import CONFIG
 
 import longreach.system.imports
 from longreach.cli.main import main
-from longreach.config import to_plain
+from longreach.config import dump_yaml, to_plain
 from longreach.config.registry import lookup
 from longreach.errors import BadInput, RunFailed
 from longreach.runs import RunFolder, execute, gather_info, load_model, parse_recipe, refuse_other_config
@@ -602,13 +602,13 @@ def test_a_command_finds_classes_in_the_working_folder_after_all_others(here, ca
 SHADOWS = ("typing", "argparse", "pathlib", "yaml", "torch", "numpy", "rich", "pyarrow", "docstring_parser", "json")
 
 
-def shadow(folder):
-    for name in SHADOWS:
+def shadow(folder, *more):
+    for name in (*SHADOWS, *more):
         (folder / f"{name}.py").write_text(f"import os\nos.mkdir('shadowed by {name}')\nraise SystemExit(9)\n")
 
 
 def source_path():
-    return str(Path(longreach.system.imports.__file__).parents[1])
+    return str(Path(longreach.__file__).parents[1])
 
 
 @pytest.mark.parametrize("way", ["module", "script"])
@@ -634,6 +634,28 @@ def test_a_file_in_the_working_folder_stands_in_for_no_module_of_a_sweeps_job(he
     order = Order("r", "t", [""], [{"task": "nothing"}], [0], [str(here / "out")], threads=1)
     outcome = JobProcess(order, folder=str(here)).outcome(60.0)
     assert outcome.reason.startswith("task: unknown task 'nothing'")
+    assert not list(here.glob("shadowed*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["torchrun", "ray"])
+def test_a_file_in_the_working_folder_stands_in_for_no_module_of_other_processes(here, way):
+    """torchrun starts the ranks of a run, Ray the workers that keep the jobs of a sweep."""
+    if way == "ray":
+        pytest.importorskip("ray")
+        shadow(here, "ray", "filelock")
+        command = ["-m", "longreach", "sweep", "run", "tiny.yaml", "--backend", "ray", "--workers", "1"]
+    else:
+        shadow(here)
+        # as the script torchrun does: `python -m torch.distributed.run` alone would itself import ./torch.py
+        command = ["-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        command += ["-m", "longreach", "run", "tiny.yaml"]
+    (here / "tiny.yaml").write_text(dump_yaml(to_plain(CONFIG)))
+    environment = {**os.environ, "PYTHONPATH": source_path(), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *command, "--device", "cpu", "--out", "out"]
+    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert len(list(here.glob("out/**/scores.json"))) == 1
     assert not list(here.glob("shadowed*"))
 
 

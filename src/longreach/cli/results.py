@@ -13,6 +13,7 @@ from longreach.cli.columns import print_columns
 from longreach.config import move_path
 from longreach.config.registry import nearest
 from longreach.errors import BadInput
+from longreach.system.files import read_json
 from longreach.terminal.console import say
 
 if TYPE_CHECKING:
@@ -172,7 +173,16 @@ def _pivot(args: argparse.Namespace, cells: "pa.Table", rows: list[str]) -> "pa.
         raise BadInput(f"no run has a score {metric!r}{nearest(metric, metrics)}")
     if summary not in SUMMARIES:
         raise BadInput(f"unknown summary {summary!r}{nearest(summary, SUMMARIES)}")
-    return pivot(cells, rows, args.pivot, metric, summary)
+    return pivot(cells, rows, args.pivot, metric, summary, _variants(cells) if "variant" in rows else ())
+
+
+def _variants(cells: "pa.Table") -> list[str]:
+    """Return the variants of all recipes, in the order that the first run of each recipe recorded."""
+    first: dict[str, str] = {}
+    for recipe, run in zip(cells["recipe"].to_pylist(), cells["run"].to_pylist(), strict=True):
+        first.setdefault(recipe, run)
+    records = [read_json(Path(run) / "run.json", dict) for run in first.values()]
+    return list(dict.fromkeys(name for record in records for name in record.get("variants", [])))
 
 
 def _states(runs: "pa.Table") -> str:

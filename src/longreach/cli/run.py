@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from longreach.runs import (
     RunConfig,
     RunFolder,
     check,
+    check_together,
     check_trackers,
     choose_device,
     cut_into_stacks,
@@ -31,6 +33,7 @@ from longreach.runs import (
     load_recipe,
     new_model,
     runs_together,
+    saved_step,
     use_threads,
 )
 from longreach.runs.profile import CHECK, FOLDERS, REPORT, NoProfile, Profile
@@ -39,10 +42,7 @@ from longreach.tasks.checking import CheckRecord
 from longreach.terminal.console import out, say
 from longreach.terminal.progress import watch
 from longreach.terminal.whole import Whole
-from longreach.training import (
-    ask_for_repeatable_products,
-    list_checkpoints,
-)
+from longreach.training import ask_for_repeatable_products
 from longreach.verbs.checking import check_before_run
 
 INTERRUPTED = 130
@@ -214,20 +214,16 @@ class _State:
     def describe(self) -> str:
         if self.folder is None:
             return "nothing was computed yet"
-        saved = _saved_step(self.folder)
+        saved = saved_step(self.folder)
         if saved >= self.steps:
             return "training is saved, its test begins anew"
         where = f"the checkpoint at step {saved} is kept" if saved else "no checkpoint had been saved"
         return f"{where}, {max(0, self.done - saved)} finished steps are lost"
 
 
-def _saved_step(folder: RunFolder) -> int:
-    return max((checkpoint.step for checkpoint in list_checkpoints(folder.checkpoints)), default=0)
-
-
 def _steps_left(config: RunConfig, folder: RunFolder) -> int | None:
     """Return the training steps that a run has left; None if it is finished."""
-    return None if folder.finished else max(0, config.train.steps - _saved_step(folder))
+    return None if folder.finished else max(0, config.train.steps - saved_step(folder))
 
 
 def _command(ranks: Ranks) -> list[str]:
@@ -267,11 +263,16 @@ def _plan(recipe: Recipe, folder: Path, resume: bool, only: list[str], processes
             raise BadInput(
                 f"{processes} processes train one seed at a time: leave out --stack, or set execution.stack to 1"
             )
+        seeds = [_One(variant, seed) for seed in recipe.seeds]
+        together = min(stack, len(seeds))
         try:
-            check(config, stacked=min(stack, len(recipe.seeds)) > 1)
+            if any(_steps_left(config, one.below(folder)) for one in seeds):
+                fits = partial(check_together, number=together, device=device, processes=processes)
+                check(config, together > 1, fits)
+            else:
+                check(config, together > 1)
         except BadInput as error:
             raise BadInput(f"{variant}: {error}" if variant else str(error)) from error
-        seeds = [_One(variant, seed) for seed in recipe.seeds]
         for one in seeds:
             path = one.below(folder).path
             if path.exists() and not resume:

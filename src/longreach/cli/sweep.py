@@ -28,6 +28,7 @@ from longreach.terminal.durations import duration
 from longreach.terminal.sweep_table import count_states, status_table, to_json
 from longreach.verbs.sweeping import (
     check_backend,
+    device_here,
     drive_plan,
     make_backend,
     open_results,
@@ -41,8 +42,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     plan = make_plan(args.file)
     args.device = args.device or plan.device
     with open_results(args.file, args.out, args.scratch) as (folder, mirror):
-        check_plan(plan, folder, (lambda done, total: None) if args.json else _tell_checks)
         resources = resources_on(plan.file.resources, args.device)
+        tell = (lambda done, total: None) if args.json else _tell_checks
+        check_plan(plan, folder, tell, device_here(args.backend, resources))
         if args.dry_run:
             return _dry_run(args, plan, folder, resources)
         backend = partial(make_backend, args.backend, resources, args.address, args.workers)

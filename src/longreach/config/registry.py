@@ -1,7 +1,7 @@
 """One table per kind of part: name -> class.  A miss suggests the nearest names."""
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from longreach.errors import BadInput
 from longreach.errors import nearest as nearest
@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 _TABLES: dict[str, dict[str, type]] = {}
 _BASES: dict[type, str] = {}
+_SHORT: dict[str, dict[str, dict[str, Any]]] = {}
+"""By kind and short name: the full name of a class, and settings of it."""
 
 
 def kind(name: str) -> Callable[[type[T]], type[T]]:
@@ -42,6 +44,20 @@ def register(kind: str, name: str) -> Callable[[type[T]], type[T]]:
     return add
 
 
+def shorten(kind: str, short: str, name: str, **settings: Any) -> None:
+    """Let a short name stand for a registered name with some settings, such as `yarn` for `scaled_rope`."""
+    _SHORT.setdefault(kind, {})[short] = {"name": name, **settings}
+
+
+def expand(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a part with its short name written out."""
+    full = _SHORT.get(kind, {}).get(values["name"], {"name": values["name"]})
+    for key in full.keys() & (values.keys() - {"name"}):
+        if values[key] != full[key]:
+            raise BadInput(f"{kind} {values['name']!r} has {key}={full[key]}, and {key}={values[key]} was given")
+    return {**values, **full}
+
+
 def kinds() -> list[str]:
     return sorted(_TABLES)
 
@@ -60,7 +76,7 @@ def lookup(kind: str, name: str) -> type:
         return table[name]
     if "." in name:
         return _import_class(kind, name)
-    raise BadInput(f"unknown {kind} {name!r}{nearest(name, table)}")
+    raise BadInput(f"unknown {kind} {name!r}{nearest(name, [*table, *_SHORT.get(kind, {})])}")
 
 
 def name_of(cls: type) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from longreach.config.field_docs import field_docs
-from longreach.config.registry import kind_of, lookup, name_of, nearest
+from longreach.config.registry import expand, kind_of, lookup, name_of, nearest
 from longreach.config.spans import LARGEST, Lengths, Span
 from longreach.errors import BadInput
 from longreach.system.imports import NotTrusted
@@ -162,12 +162,13 @@ def build(cls: type[T], values: object, where: str = "") -> T:
 
 
 def build_part(base: type[T], values: object, where: str) -> T:
-    """An object of one of a kind's classes, from `{name: ..., ...}` or a name."""
+    """Build an object of one of a kind's classes, from `{name: ..., ...}` or a name."""
     if isinstance(values, str):
         values = {"name": values}
     if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
         raise BadInput(f"{where}: expected a name, or a mapping with a name, got {_shown(values)}")
     try:
+        values = expand(kind_of(base) or "", values)
         chosen = lookup(kind_of(base) or "", values["name"])
     except NotTrusted:
         raise  # it says where the name stands

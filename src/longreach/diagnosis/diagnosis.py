@@ -1,8 +1,9 @@
 """What is known of a task, a model or a file of samples before anything long is tried."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,8 +24,17 @@ from longreach.seeding import stream
 from longreach.tasks import Task
 from longreach.training import legal_lengths
 
+Phase = Callable[[str, int], Callable[[int, str], None]]
+"""Begin a phase of so many units; the result is called with the units done and a note."""
+T = TypeVar("T")
+
 _TRAINING_SAMPLES = 1024
 _PAIRS = 1 << 25  # pairs of tokens at one length of the ladder
+
+
+def no_phase(title: str, total: int) -> Callable[[int, str], None]:
+    """Show nothing of a phase."""
+    return lambda done, note: None
 
 
 def ladder(task: Task, longest: int, target: int) -> list[int]:
@@ -46,19 +56,30 @@ def _near(task: Task, length: int) -> int:
 
 
 def diagnose_task(
-    task: Task, trained: Span, target: int, samples: int = 256, seed: int = 0, own: IdPolicy | None = None
+    task: Task,
+    trained: Span,
+    target: int,
+    samples: int = 256,
+    seed: int = 0,
+    own: IdPolicy | None = None,
+    phase: Phase = no_phase,
 ) -> Diagnosis:
     """From what the task itself says its answers depend on.  `own` is a scheme to judge besides the candidates."""
     lengths = legal_lengths(task, trained)
     for length in (max(lengths), target):
         check_size(task, length)
     draws = stream(seed, "diagnose lengths", torch.arange(_TRAINING_SAMPLES))
+    tested = ladder(task, max(lengths), target)
+    report = phase("list who needs whom", 1 + len(tested))
+    report(0, "")
     short = known_needs(task, torch.tensor(lengths)[draws.below("length", len(lengths), 1)[:, 0]], seed)
     long = {}
-    for length in ladder(task, max(lengths), target):
+    for done, length in enumerate(tested, start=1):
+        report(done, f"length {length}")
         size = min(samples, max(32, _PAIRS // task.max_tokens(length) ** 2))
         long[length] = known_needs(task, torch.full((size,), length), seed + 1)
-    return _diagnose(task, trained, "the task says so", short, max(lengths), long, own, seed=seed)
+    report(1 + len(tested), "")
+    return _diagnose(task, trained, "the task says so", short, max(lengths), long, own, seed=seed, phase=phase)
 
 
 def diagnose_model(
@@ -69,7 +90,7 @@ def diagnose_model(
     target: int,
     samples: int = 256,
     seed: int = 0,
-    tell: Callable[[str], None] = lambda line: None,
+    phase: Phase = no_phase,
 ) -> Diagnosis:
     """What a trained model reads, how its errors grow within its training lengths, and what that makes of the target.
     On the CPU.  Where the task does not say what its answers need, the longer half of the training lengths stands for
@@ -77,23 +98,27 @@ def diagnose_model(
     if model.embed.weight.device.type != "cpu":
         raise BadInput("a model is diagnosed on the CPU: move it there with model.cpu()")
     lengths = legal_lengths(task, trained)
-    tell("which tokens the model reacts to")
     few, many = _halves(lengths)
+    report = phase("probe what the model reacts to", len(few) + len(many))
     was_training = model.training
     model.eval()
-    reads, strength = read_by(model, task, policy, few, 16, seed)
-    far_reads, far_strength = read_by(model, task, policy, many, 16, seed + 1)
-    tell("how its errors grow")
-    errors = measure_errors(model, task, policy, [*few, *many], samples, seed)
+    reads, strength = read_by(model, task, policy, few, 16, seed, report)
+    far_reads, far_strength = read_by(
+        model, task, policy, many, 16, seed + 1, lambda done, note: report(len(few) + done, note)
+    )
+    errors = measure_errors(
+        model, task, policy, [*few, *many], samples, seed, phase("measure errors", len(few) + len(many))
+    )
     accuracy = share(sum(part.hits for part in errors), sum(len(part.losses) for part in errors))
     model.train(was_training)
     if _says_needs(task, max(lengths)):
-        diagnosis = diagnose_task(task, trained, target, samples, seed, policy)
+        diagnosis = diagnose_task(task, trained, target, samples, seed, policy, phase)
         diagnosis = replace(diagnosis, read=NeedsSummary.of(far_reads))
     else:
         reached = {max(many): far_reads}
         diagnosis = _diagnose(
-            task, trained, "what the model reacts to", reads, max(few), reached, policy, target, min(many), seed
+            *(task, trained, "what the model reacts to", reads, max(few), reached, policy, target, min(many), seed),
+            phase=phase,
         )
     warnings = [*diagnosis.warnings, *_doubts(torch.cat([strength, far_strength]), accuracy)]
     if not (_alike_laid_out(reads) and _alike_laid_out(far_reads)):
@@ -112,8 +137,7 @@ def diagnose_data(
     samples: int = 256,
     steps: int = 1500,
     seed: int = 0,
-    progress: Callable[[int, str], None] = lambda done, note: None,
-    tell: Callable[[str], None] = lambda line: None,
+    phase: Phase = no_phase,
 ) -> Diagnosis:
     """From rows alone: a small model learns those up to the training lengths, and is then asked as any other, on rows
     that it has not seen.  Without `trained` all rows are learnt; without `target` it is ten times that."""
@@ -125,9 +149,9 @@ def diagnose_data(
     lengths = [x for x in learnt.by_length if span.low <= x <= span.high and x in tested.by_length]
     if len(lengths) < 4:
         raise BadInput(f"rows must have at least 4 lengths within {span}, each several times, got {len(lengths)}")
-    model = learn(learnt, lengths, steps, seed, progress)
+    model = learn(learnt, lengths, steps, seed, phase("learn", steps))
     span = Span(lengths[0], lengths[-1])
-    return diagnose_model(model, tested, IDS, span, target, samples, seed, tell)
+    return diagnose_model(model, tested, IDS, span, target, samples, seed, phase)
 
 
 def _diagnose(
@@ -141,12 +165,14 @@ def _diagnose(
     target: int | None = None,
     long_from: int | None = None,
     seed: int = 0,
+    phase: Phase = no_phase,
 ) -> Diagnosis:
     last = long[max(long)]
     schemes = candidates(task, last.sample)
     if own is not None:
         schemes[OWN] = own
-    reports = [judge_scheme(name, policy, task, short, long, seed) for name, policy in schemes.items()]
+    judged = _reporting(schemes.items(), phase("judge position IDs", len(schemes)))
+    reports = [judge_scheme(name, policy, task, short, long, seed) for name, policy in judged]
     reports.sort(key=badness)
     near, far = NeedsSummary.of(short), NeedsSummary.of(last)
     target = target or max(long)
@@ -169,6 +195,14 @@ def _diagnose(
         margins=margins,
     )
     return replace(diagnosis, warnings=_warnings(diagnosis))
+
+
+def _reporting(values: Iterable[T], report: Callable[[int, str], None]) -> Iterator[T]:
+    """Yield values, and report each when the next is asked for."""
+    report(0, "")
+    for done, value in enumerate(values, start=1):
+        yield value
+        report(done, "")
 
 
 def _coupling(task: Task) -> str:

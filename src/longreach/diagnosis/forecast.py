@@ -1,6 +1,7 @@
 """How a trained model errs at its training lengths, and what that makes of longer ones."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -37,10 +38,17 @@ class MeasuredErrors(NamedTuple):
 
 
 def measure_errors(
-    model: Model, task: Task, policy: IdPolicy, lengths: list[int], samples: int, seed: int
+    model: Model,
+    task: Task,
+    policy: IdPolicy,
+    lengths: list[int],
+    samples: int,
+    seed: int,
+    report: Callable[[int, str], None] = lambda done, note: None,
 ) -> list[MeasuredErrors]:
     found = []
-    for length in lengths:
+    report(0, "")
+    for done, length in enumerate(lengths, start=1):
         draws = stream(seed, f"diagnose errors/{length}", torch.arange(samples))
         sample = _distinct(task.sample(torch.full((samples,), length), draws, length))
         ids = policy.evaluation_ids(task, sample, draws.rows(0, len(sample.tokens)).child("ids"))
@@ -49,6 +57,7 @@ def measure_errors(
         answers = sample.tokens[:, 1:][token_targets(sample)]
         wrong = int((judged.answer_tokens - judged.right_tokens).sum())
         found.append(MeasuredErrors(length, losses(model, sample, ids), int(right.sum()), wrong, answers))
+        report(done, f"length {length}")
     return found
 
 

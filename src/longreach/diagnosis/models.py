@@ -1,5 +1,7 @@
 """A trained model as the probe and the extrapolation see it."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -16,12 +18,19 @@ _PLACES = 24  # answer tokens of a sample that are asked about
 
 
 def read_by(
-    model: Model, task: Task, policy: IdPolicy, lengths: list[int], samples: int, seed: int
+    model: Model,
+    task: Task,
+    policy: IdPolicy,
+    lengths: list[int],
+    samples: int,
+    seed: int,
+    report: Callable[[int, str], None] = lambda done, note: None,
 ) -> tuple[Needs, Tensor]:
     """Which tokens the model's predictions depend on: `samples` of each length, laid out alike, with the true prefix
     given and IDs kept.  Also the influence of every pair that has any."""
     parts, strengths = [], []
-    for length in lengths:
+    report(0, "")
+    for done, length in enumerate(lengths, start=1):
         draws = stream(seed, f"diagnose probe/{length}", torch.arange(samples))
         sample = task.sample(torch.full((samples,), length), draws, max(lengths))
         ids = policy.evaluation_ids(task, sample, draws.child("ids"))
@@ -38,6 +47,7 @@ def read_by(
         needed.scatter_(1, at[..., None].expand_as(found), found > CHANGE)
         parts.append(Needs.of(sample, asked, needed))
         strengths.append(found[found > 0.01])
+        report(done, f"length {length}")
     return join(parts), torch.cat(strengths)
 
 

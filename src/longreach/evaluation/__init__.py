@@ -11,6 +11,7 @@ from longreach.evaluation.cost import (
     memory_of_generation,
     memory_of_test,
     memory_of_text,
+    seconds_at_length,
     seconds_of_generation,
 )
 from longreach.evaluation.documents import over_documents, resampled_documents
@@ -18,6 +19,7 @@ from longreach.evaluation.evaluate import (
     TENTHS,
     EvalConfig,
     cells,
+    check_cells,
     evaluate,
     fewer_samples,
     resolve_axes,
@@ -29,24 +31,29 @@ from longreach.evaluation.next_token import next_tokens
 from longreach.evaluation.reach import reach
 from longreach.evaluation.scores import Score, from_json, to_csv, to_json, wilson
 from longreach.evaluation.text import (
+    RISE,
     By,
+    HoldsTo,
     Loss,
     TextResult,
     check_text_test,
     evaluate_text,
     losses_from_json,
     losses_to_json,
+    sizes_held,
     text_work,
 )
 
 __all__ = [
     "MEASURES",
+    "RISE",
     "TENTHS",
     "By",
     "Card",
     "ContextLoss",
     "EvalConfig",
     "FreeRun",
+    "HoldsTo",
     "Judge",
     "Judged",
     "Loss",
@@ -59,6 +66,7 @@ __all__ = [
     "TextResult",
     "Work",
     "cells",
+    "check_cells",
     "check_text_test",
     "choose_targets",
     "estimate_measures",
@@ -86,7 +94,9 @@ __all__ = [
     "resampled_documents",
     "resolve_axes",
     "run_free",
+    "seconds_at_length",
     "seconds_of_generation",
+    "sizes_held",
     "text_work",
     "to_csv",
     "to_json",

@@ -1,9 +1,11 @@
-"""Estimates of the memory and time of a test, before it starts."""
+"""Estimates of the memory of a test or of training and of the time of a test, before they start."""
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from longreach.evaluation.context import BLOCK, Predict, predicted_at_once
 from longreach.evaluation.evaluate import Cell, EvalConfig, batches_of, cells, evaluate
 from longreach.evaluation.scores import Score
 from longreach.model import Model
+from longreach.positions.encodings import Encoding
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task
@@ -22,6 +25,8 @@ from longreach.tasks import Sample, Task
 _STATES = 16
 """Numbers as wide as the model that a layer holds of a token at once; measured: 8 to 21."""
 _BYTES = 4
+_KEPT_STATES = 18
+"""Numbers as wide as the model that a layer keeps of a token for the backward pass; measured: 17 to 27."""
 _IDS = 200
 """Bytes of a token besides its states: its number, its IDs and its masks."""
 _WRITTEN = 1 << 28
@@ -36,6 +41,8 @@ _LOGITS = 3 * (1 << 27)
 _MEASURED_TOKENS = 4096
 _MEASURED_SECONDS = 0.3
 """A measurement at a greater length follows until one takes so long."""
+_LONG_PIECE = 1.0
+"""Seconds of a piece of work whose growth with the length is measured; shorter ones say little of it."""
 _SLOWEST = {"cpu": 1e9, "cuda": 1e11}
 """Operations per second of the slowest device; less work than this allows in a minute is not measured."""
 _SLOWEST_STEP = 0.005
@@ -45,13 +52,14 @@ _WORTH_MEASURING = 60.0
 
 @dataclass(frozen=True)
 class PassCost:
-    """Memory and arithmetic of one forward pass without gradients."""
+    """Memory and arithmetic of one pass through a model."""
 
     linear: float
     """Operations per token."""
     quadratic: float
     """Operations per pair of tokens of a row."""
     width: int
+    depth: int
     heads: int
     copies_of_scores: int
     """Numbers that are held of each score of a head; 0 where no scores are written out."""
@@ -61,6 +69,7 @@ class PassCost:
 
     @staticmethod
     def of(model: Model) -> "PassCost":
+        """Return the cost of a model, which may lie on the meta device."""
         config: Any = model.config
         attentions = [module for module in model.modules() if isinstance(module, Attention)]
         copies = 0
@@ -73,6 +82,7 @@ class PassCost:
             linear=2.0 * layers * getattr(config, "loops", 1),
             quadratic=2.0 * config.width * config.depth if attentions else 0.0,
             width=config.width,
+            depth=config.depth,
             heads=getattr(config, "heads", 1),
             copies_of_scores=copies,
             cached=2 * _BYTES * config.width * config.depth,
@@ -84,19 +94,45 @@ class PassCost:
         return self.linear * tokens + self.quadratic * tokens**2
 
     def memory(self, rows: int, tokens: int, answers: int) -> int:
-        """Return the bytes that a batch takes at most, if `answers` tokens of each row are predicted."""
+        """Return the bytes that a batch takes at most without gradients, if `answers` tokens of each row are
+        predicted."""
         scores = min(rows * self.heads * tokens**2, _WRITTEN) * self.copies_of_scores
         logits = min(3 * rows * answers * self.vocabulary, _LOGITS)
         states = rows * tokens * self.width * _STATES
         return _BYTES * (states + scores + logits) + rows * tokens * _IDS
 
+    def training_memory(
+        self,
+        rows: int,
+        tokens: int,
+        answers: int,
+        *,
+        parts: int = 1,
+        recompute: bool = False,
+        half: bool = False,
+        biases_by_kernel: bool = False,
+    ) -> int:
+        """Return the bytes that a batch takes in training, computed in `parts`; weights are not among them.
+
+        With `recompute` only the inputs of layers are kept.  `half` says that layers compute in 16 bits, and
+        `biases_by_kernel` that no scores are written out to add biases to them.
+        """
+        drawn = rows * tokens * _IDS
+        copies = self.copies_of_scores
+        if biases_by_kernel and copies == _COPIES_OF_BIASES:
+            copies = 0
+        rows, layers = -(-rows // parts), 1 if recompute else self.depth
+        scores = rows * self.heads * tokens**2
+        scores = (scores * layers if scores <= _WRITTEN else _WRITTEN) * copies
+        logits = min(3 * rows * answers * self.vocabulary, _LOGITS)
+        state = rows * tokens * self.width * (_BYTES // 2 if half else _BYTES)
+        inputs = rows * tokens * self.width * self.depth * _BYTES if recompute else 0
+        return drawn + state * _KEPT_STATES * layers + inputs + _BYTES * (scores + logits)
+
 
 def _has_bias(model: Model) -> bool:
-    encoding: Any = getattr(model, "encoding", None)
-    if encoding is None:
-        return False
-    ids = torch.zeros(1, model.levels, 1, dtype=torch.long, device=model.embed.weight.device)
-    return encoding.score_bias(ids, ids) is not None
+    encoding = getattr(model, "encoding", None)
+    return isinstance(encoding, Encoding) and encoding.biases_scores
 
 
 @dataclass(frozen=True)
@@ -189,7 +225,7 @@ def estimate_test(
         )
         return _timed(lambda: test_cells(model, largest.task, policy, plain, 0, device), device)
 
-    lengths = list(_shorter(largest))
+    lengths = list(_shorter(largest.task, largest.length))
 
     def test_some(length: int) -> tuple[float, float]:
         tokens = largest.task.max_tokens(length)
@@ -224,7 +260,7 @@ def estimate_measures(
         some = replace(largest, length=length)
         return _timed(lambda: measure(some, rows), device), rows * cost.operations(tokens)
 
-    per_operation = _seconds_per_operation(measure_some, list(_shorter(largest)))
+    per_operation = _seconds_per_operation(measure_some, list(_shorter(largest.task, largest.length)))
     return Work(tuple(cell.samples(config) for cell in every), tuple(one * per_operation for one in passes))
 
 
@@ -237,19 +273,35 @@ def _step_operations(cost: PassCost, cell: Cell) -> float:
     return cost.linear + 2 * cost.quadratic * cell.task.max_tokens(cell.length)
 
 
-def _shorter(cell: Cell) -> Iterator[int]:
-    """Yield lengths of the task, each about twice the one before, up to the cell's own."""
+def _shorter(task: Task, longest: int) -> Iterator[int]:
+    """Yield lengths of the task, each about twice the one before, up to the longest."""
     wanted = 8
-    while wanted < cell.length:
-        for length in range(wanted, min(2 * wanted, wanted + 64, cell.length)):
+    while wanted < longest:
+        for length in range(wanted, min(2 * wanted, wanted + 64, longest)):
             try:
-                cell.task.check_length(length)
+                task.check_length(length)
             except BadInput:
                 continue
             yield length
             break
         wanted *= 2
-    yield cell.length
+    yield longest
+
+
+def seconds_at_length(task: Task, length: int, work: Callable[[int], object]) -> float:
+    """Estimate the seconds of some work on the CPU from the same work at shorter lengths; 0 if it is short.
+
+    The time is taken to go on growing as it does over the last three doublings of the length, at least in proportion.
+    """
+    measured: list[tuple[int, float]] = []
+    for shorter in itertools.takewhile(lambda one: one < length, _shorter(task, length)):
+        seconds = _timed(partial(work, shorter), "cpu")
+        measured.append((shorter, seconds))
+        if seconds > _LONG_PIECE:
+            first, fewer = measured[-4:][0]
+            growth = math.log(seconds / max(fewer, 1e-9)) / math.log(shorter / first) if shorter > first else 1.0
+            return float(seconds * (length / shorter) ** max(1.0, growth))
+    return 0.0
 
 
 def estimate_text(cost: PassCost, predict: Predict, config: EvalConfig, device: str) -> Work | None:

@@ -27,6 +27,9 @@ from longreach.seeding import Draws, derived_seed, stream
 from longreach.system.imports import NotTrusted
 from longreach.tasks import Sample, Task
 
+_COLUMNS = ("seed", "length", "metric", "hits", "samples", "rate", "low", "high")
+"""Of scores: names that no axis can have."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig(Settings):
@@ -66,6 +69,11 @@ class EvalConfig(Settings):
         for name, values in self.axes.items():
             if not values:
                 raise ValueError(f"evaluate.axes.{name} has no values")
+            if name in _COLUMNS:
+                raise ValueError(f"evaluate.axes.{name}: tables of scores have a column {name} of their own")
+            again = [value for value, times in Counter(map(str, values)).items() if times > 1]
+            if again:
+                raise ValueError(f"evaluate.axes.{name} has the value {again[0]} twice")
         if self.relabel_ids and self.free_samples:
             raise ValueError("evaluate.relabel_ids scores one pass only: set free_samples to 0")
         if self.prompt_ids_only and not self.free_samples:
@@ -147,6 +155,18 @@ def cells(task: Task, config: EvalConfig) -> tuple[list[Cell], list[str]]:
     return found, impossible
 
 
+def check_cells(tested: list[Cell], model: Model, policy: IdPolicy) -> None:
+    """Raise BadInput if a cell needs other IDs than the policy gives or the model reads."""
+    for cell in tested:
+        policy.check_test(cell.task, cell.task.max_tokens(cell.length))
+        levels = len(policy.level_sizes(cell.task))
+        if levels != model.levels:
+            setting = ", ".join(f"{name}={value}" for name, value in cell.overrides.items()) or cell.task.name
+            raise BadInput(
+                f"{setting} gives each token {levels} position IDs, and the model was made for {model.levels}"
+            )
+
+
 def evaluate(
     model: Model,
     task: Task,
@@ -175,8 +195,7 @@ def evaluate(
     scores = []
     done = 0
     tested = cells(task, config)[0]
-    for cell in tested:
-        policy.check_test(cell.task, cell.task.max_tokens(cell.length))
+    check_cells(tested, model, policy)
     for cell in tested:
         counts: Counter[str] = Counter()
         batches = batches_of(cell, config, batch_tokens)

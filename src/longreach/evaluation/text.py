@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from longreach.config import build
@@ -19,12 +19,14 @@ from longreach.evaluation.context import (
     loss_by_context,
     loss_by_position,
 )
-from longreach.evaluation.documents import over_documents
+from longreach.evaluation.documents import over_documents, resampled_documents
 from longreach.evaluation.evaluate import EvalConfig
 from longreach.evaluation.scores import Score
 from longreach.execution import ExecutionConfig
 from longreach.text import Split
 
+RISE = 0.05
+"""Nats by which a loss may rise above the least at shorter contexts, and still counts as held."""
 By = Literal["context", "position"]
 """What a loss is told against."""
 
@@ -59,6 +61,42 @@ def losses_from_json(rows: Iterable[Mapping[str, Any]]) -> list[Loss]:
         if not all(map(math.isfinite, figures)) or min(loss.size, loss.tokens, loss.documents) < 0:
             raise ValueError(f"loss {number} is not finite, or has negative counts")
     return losses
+
+
+def sizes_held(nats: Float[Tensor, "c n"]) -> Int[Tensor, "n"]:
+    """Return for each curve how many of its sizes come before its first rise, from losses by increasing size.
+
+    A loss has risen where it is more than RISE above the least at smaller sizes.
+    """
+    least = nats.cummin(0).values
+    risen = nats[1:] > least[:-1] + RISE
+    return 1 + (risen.cumsum(0) == 0).sum(0)
+
+
+@dataclass(frozen=True)
+class HoldsTo:
+    """The longest context up to which the loss has not risen, with an interval over documents (95%, bootstrap)."""
+
+    context: int
+    low: int | None
+    """None where there is one document only, and so no interval."""
+    high: int | None
+
+    @classmethod
+    def of(cls, result: ContextLoss) -> "HoldsTo":
+        nats, documents = result.nats.double(), _different(result.document)
+        held = int(sizes_held(nats.mean(1, keepdim=True)))
+        if documents == 1:
+            return cls(result.contexts[held - 1], None, None)
+        weights = resampled_documents(result.document).T
+        means = nats @ weights / weights.sum(0)
+        ends = sizes_held(means).sort().values
+        low, high = (int(ends[round(share * (len(ends) - 1))]) for share in (0.025, 0.975))
+        return cls(result.contexts[held - 1], result.contexts[low - 1], result.contexts[high - 1])
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None else f" ({self.low} to {self.high})"
+        return f"{self.context}{interval}"
 
 
 @dataclass(frozen=True)

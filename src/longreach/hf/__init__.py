@@ -1,5 +1,18 @@
-"""Hugging Face: models read from there and written for there."""
+"""Hugging Face: models read from there and written for there, and training of their models with our position IDs."""
 
 from longreach.hf.convert import from_huggingface, to_huggingface
+from longreach.hf.load import load_huggingface
+from longreach.hf.training import CoupledDataset, PoseDataset, position_callback
+from longreach.hf.uncut import UncutCollator, check_attention_uncut, keep_attention_uncut
 
-__all__ = ["from_huggingface", "to_huggingface"]
+__all__ = [
+    "CoupledDataset",
+    "PoseDataset",
+    "UncutCollator",
+    "check_attention_uncut",
+    "from_huggingface",
+    "keep_attention_uncut",
+    "load_huggingface",
+    "position_callback",
+    "to_huggingface",
+]

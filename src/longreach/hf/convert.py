@@ -1,6 +1,5 @@
 """A model of Hugging Face's as ours, and ours as theirs: equal logits, for the weights are the same."""
 
-import importlib
 from typing import Any
 
 import torch
@@ -8,6 +7,7 @@ import torch
 from longreach.errors import BadInput
 from longreach.hf.settings import family_of, names_in, settings_of, written_settings
 from longreach.model import Model, Transformer
+from longreach.system.huggingface import import_transformers
 
 _CLASSES = {"gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM"), "llama": ("LlamaConfig", "LlamaForCausalLM")}
 
@@ -28,16 +28,13 @@ def to_huggingface(model: Model, longest: int = 2048, stop_token: int | None = N
     """The `PreTrainedModel` that computes what ours does; `save_pretrained` writes it to a folder.
 
     `longest` is the number of tokens that it says it was made for, `stop_token` what ends a text.  Position IDs count
-    from the first token there.  Where you give others, give a mask of ones too: without one, any step other than 1
-    begins another text.
+    from the first token there.  Before you give others, call `keep_attention_uncut` on it: transformers cuts attention
+    where they step by anything but 1.
     """
     if not isinstance(model, Transformer):
         raise BadInput(f"Hugging Face has no {model.config.name} model like ours")
     family = family_of(model)
-    try:
-        transformers: Any = importlib.import_module("transformers")  # takes seconds, and may not be there
-    except ImportError as error:
-        raise BadInput("Hugging Face models need the package transformers: pip install 'longreach[hf]'") from error
+    transformers = import_transformers("a model of Hugging Face")
     config_class, model_class = (getattr(transformers, name) for name in _CLASSES[family])
     settings = config_class(**written_settings(model, family, longest, stop_token))
     like = model.embed.weight

@@ -85,7 +85,7 @@ def written_settings(model: Transformer, family: str, longest: int, stop_token: 
         "intermediate_size": config.hidden,
         "max_position_embeddings": longest,
         "tie_word_embeddings": config.tie_embeddings,
-        "rope_parameters": rope_parameters(config.encoding, longest),
+        "rope_parameters": rope_parameters(config.encoding, longest, config.head_dim),
         "bos_token_id": None,
         "eos_token_id": stop_token,
     }

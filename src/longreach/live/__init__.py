@@ -11,6 +11,7 @@ from longreach.live.records import (
     SweepRecord,
     read_attempts,
     read_progress,
+    read_sweep,
     write_progress,
     write_sweep,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "Watched",
     "read_attempts",
     "read_progress",
+    "read_sweep",
     "write_progress",
     "write_sweep",
 ]

@@ -14,6 +14,7 @@ from longreach.live.records import SWEEP, SWEEP_LOCK, SweepRecord, read_sweep
 from longreach.live.run import LiveRun, RunView, State, SweepState
 from longreach.live.scan import Folders, Listing
 from longreach.system.lock import is_locked
+from longreach.system.palette import styles
 
 STATES: tuple[State, ...] = get_args(State)
 """In the order in which runs are shown."""
@@ -39,8 +40,19 @@ class Overview:
         return sum(self.counts.values()) - len(self.runs)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the overview as plain values."""
-        return {**asdict(self), "left_out": self.left_out}
+        """Return the overview as plain values; `colour` and `dash` of a run are those of its variant in reports."""
+        looks = styles(self._variants())
+        runs = [
+            {name: value for name, value in asdict(run).items() if name != "variants"}
+            | {"colour": looks[run.variant]["color"], "dash": looks[run.variant]["linestyle"]}
+            for run in self.runs
+        ]
+        return {**asdict(self), "runs": runs, "left_out": self.left_out}
+
+    def _variants(self) -> list[str]:
+        """Return the variants of all runs, those of a recipe in its order."""
+        recorded = {name: None for run in self.runs for name in run.variants}
+        return list(recorded | dict.fromkeys(sorted(run.variant for run in self.runs)))
 
 
 class Watched:

@@ -58,6 +58,8 @@ class RunView:
     variant: str = ""
     seed: int | None = None
     title: str = ""
+    variants: tuple[str, ...] = ()
+    """Variants of its recipe, in order, if they were recorded."""
     phase: str = ""
     """train or test, of a run that is running."""
     step: int | None = None
@@ -82,6 +84,7 @@ class _Origin(NamedTuple):
     variant: str = ""
     seed: int | None = None
     title: str = ""
+    variants: tuple[str, ...] = ()
 
 
 class _Config(NamedTuple):
@@ -150,6 +153,7 @@ class LiveRun:
             variant=self._origin.variant,
             seed=self._origin.seed,
             title=self._origin.title,
+            variants=self._origin.variants,
             phase=phase,
             step=step,
             total=total,
@@ -242,7 +246,10 @@ def _origin(content: Any) -> _Origin:
     variant, seed, title = content["variant"] or content["recipe"], content["seed"], content.get("title", "")
     if not (isinstance(variant, str) and type(seed) is int and isinstance(title, str)):
         raise TypeError("variant, seed or title has the wrong type")
-    return _Origin(variant, seed, title)
+    variants = content.get("variants", [])
+    if not (isinstance(variants, list) and all(isinstance(name, str) for name in variants)):
+        raise TypeError("the names of variants are no text")
+    return _Origin(variant, seed, title, tuple(variants))
 
 
 def _read_config(path: Path) -> _Config:

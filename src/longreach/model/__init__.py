@@ -1,6 +1,6 @@
 """Models: a transformer, and what it is compared with."""
 
-from longreach.model.base import Model, ModelConfig, Past, build_model
+from longreach.model.base import Model, ModelConfig, Past, build_model, shape_model
 from longreach.model.block import at_places
 from longreach.model.cache import Cache
 from longreach.model.llama import LlamaConfig
@@ -28,4 +28,5 @@ __all__ = [
     "at_places",
     "build_model",
     "prompt_ladders",
+    "shape_model",
 ]

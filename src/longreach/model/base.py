@@ -273,6 +273,12 @@ def _empty_on_cpu(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
 
 
+def shape_model(config: ModelConfig, vocab_size: int, level_sizes: tuple[int, ...] = (0,), max_id: int = 0) -> Model:
+    """Return a model without weights: its parameters lie on the meta device, which takes no memory."""
+    with torch.device("meta"), _NoInit():  # the constructors' own weights would touch the global generator
+        return config.build(vocab_size, level_sizes, max_id)
+
+
 def build_model(
     config: ModelConfig,
     vocab_size: int,
@@ -282,8 +288,7 @@ def build_model(
     device: str = "cpu",
 ) -> Model:
     """A model with fresh weights that depend on the seed and on nothing else."""
-    with torch.device("meta"), _NoInit():  # the constructors' own weights would touch the global generator
-        model = config.build(vocab_size, level_sizes, max_id)
+    model = shape_model(config, vocab_size, level_sizes, max_id)
     model._apply(_empty_on_cpu)  # type: ignore[no-untyped-call]
     initialise(model, seed)
     return model.to(device)

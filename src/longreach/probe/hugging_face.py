@@ -1,25 +1,21 @@
 """Any causal language model of Hugging Face transformers, from a folder, a name or a .gguf file."""
 
-import importlib
 import inspect
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.errors import BadInput, lacks_memory
+from longreach.errors import BadInput
+from longreach.hf.load import PRECISIONS, load_huggingface, refusal
 from longreach.probe.fingerprint import fingerprint_of_model, fingerprint_of_text
 from longreach.probe.language_model import LanguageModel, check_hiding
 from longreach.probe.passage import Passage
-from longreach.system.files import one_line
-from longreach.text.hub import check_name, quiet_loading, refuse_code
 
-_PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _OF_FILES = ("_name_or_path", "architectures", "transformers_version")
 """Settings that say where a model was read from, not what it is."""
 
@@ -37,7 +33,7 @@ class HuggingFace(LanguageModel):
         if not {"attention_mask", "position_ids"} <= set(inspect.signature(model.forward).parameters):
             raise BadInput(f"{name} takes no mask or no positions: it cannot be probed")
         self.model, self.tokenizer, config = model.eval(), tokenizer, model.config.get_text_config()
-        precision = {dtype: word for word, dtype in _PRECISIONS.items()}.get(model.dtype, str(model.dtype))
+        precision = {dtype: word for word, dtype in PRECISIONS.items()}.get(model.dtype, str(model.dtype))
         self.name, self.device = f"{name} ({precision})", model.device
         self.vocabulary_size, self.embedding = config.vocab_size, model.get_input_embeddings()
         self.numbers_per_token, self.heads = 16 * config.hidden_size, getattr(config, "num_attention_heads", 1)
@@ -118,46 +114,10 @@ class HuggingFace(LanguageModel):
 
 
 def load_hugging_face(name: str, device: str = "cpu", precision: str = "fp32", memory: int = 1 << 30) -> HuggingFace:
-    """A model and its tokenizer, by folder, by name, or from a .gguf file."""
-    try:
-        transformers: Any = importlib.import_module("transformers")
-    except ImportError as error:
-        raise BadInput(f"{name} needs the package transformers: pip install 'longreach[hf]'") from error
+    """Load a model and its tokenizer, by folder, by name, or from a .gguf file, to be probed."""
+    model, tokenizer = load_huggingface(name, device, precision)
     path = Path(name)
-    if path.suffix == ".gguf":
-        if not path.is_file():
-            raise BadInput(f"there is no file {path}")
-        where, options = str(path.parent), {"gguf_file": path.name}
-    else:
-        where, options = name, {}
-        check_name(name, "model")
     try:
-        with quiet_loading():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options, trust_remote_code=False)
-            model, found = transformers.AutoModelForCausalLM.from_pretrained(
-                where,
-                dtype=_PRECISIONS[precision],
-                **options,
-                output_loading_info=True,
-                trust_remote_code=False,
-                weights_only=True,  # nothing is unpickled but tensors
-                attn_implementation=None,  # config.json could name a kernel to download and run
-            )
+        return HuggingFace(model, path.name if path.exists() else name, tokenizer, memory)
     except Exception as error:
-        raise _refusal(name, error) from error
-    for key in (*found["missing_keys"], *found["mismatched_keys"]):
-        raise BadInput(f"cannot load {name} as a causal language model: its files lack the weight {key}")
-    try:
-        return HuggingFace(model.to(device), path.name if path.exists() else name, tokenizer, memory)
-    except Exception as error:
-        raise _refusal(name, error) from error
-
-
-def _refusal(name: str, error: Exception) -> Exception:
-    """Return BadInput for an error of the package, which raises errors of every kind for a damaged folder."""
-    if isinstance(error, BadInput) or lacks_memory(error):
-        return error
-    if isinstance(error, UnpicklingError):
-        return BadInput(f"cannot load {name}: its pickled weights hold more than tensors, which is never read")
-    refuse_code(name, error)
-    return BadInput(f"cannot load {name} as a causal language model: {one_line(error)}")
+        raise refusal(name, error) from error

@@ -8,6 +8,7 @@ const COLOURS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9
 const DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"};
 const MARKS = {o: "circle", s: "square", "^": "triangle-up", D: "diamond", v: "triangle-down", P: "cross", X: "x", "*": "star"};
 const LOSSES = ["context", "position"];
+const NO_SCORE = /^(near_tie|error_|first_error)/; // counts of which none is a score to reach
 const state = {metric: data.metrics[0], colour: "variant", panel: "", scale: "", seeds: true, intervals: false, words: []};
 
 // ---- curves: one for each run, setting of the task and metric
@@ -140,7 +141,10 @@ function drawCurves() {
   const notes = [];
   if (panels.length < panelValues.length) notes.push(`the first ${panels.length} of ${panelValues.length} panels`);
   if (colours.length < colourValues.length) notes.push(`the first ${colours.length} of ${colourValues.length} curves`);
-  const absent = unscored();
+  const absent = unscored(), differ = FIELDS.filter((field) => field !== state.colour && field !== state.panel && varies(curves, field));
+  const shaded = curves.some((curve) => curve.run.trained);
+  byId("curves-caption").textContent = (differ.length ? `Thick: the median over ${listed(differ)}. Thin: every run.` : `Every curve is one run, with its 95% interval${loss ? " over documents" : ""}.`) + (shaded ? " Shaded: the lengths of training." : "");
+  byId("curves-heading").textContent = `${loss ? "Loss" : "Score"} against length`;
   byId("curves-note").textContent = (notes.length ? `Drawn: ${notes.join(", ")}. Filter, or choose another field. ` : "") + (absent ? `Without this metric: ${absent}.` : "");
   const grid = gridOf(panels.length), traces = [], layout = baseLayout(grid.rows * 380 + 40), walk = [];
   placeLegend(layout, colours, plain(state.colour));
@@ -163,6 +167,17 @@ function drawCurves() {
     });
   });
   render("curves", traces, layout, `Score against length: ${data.names[state.metric]}, ${colours.length} curves. All numbers are in the tables below.`, walk);
+}
+
+// whether curves of one panel and colour differ in a field
+function varies(curves, field) {
+  const groups = groupBy(curves, (curve) => `${state.panel ? valueOf(curve, state.panel) : ""}\n${valueOf(curve, state.colour)}`);
+  return [...groups.values()].some((group) => valuesOf(group, field).length > 1);
+}
+
+function listed(fields) {
+  const names = fields.map((field) => (field === "seed" ? "seeds" : field));
+  return names.slice(0, 4).join(", ") + (names.length > 4 ? ` and ${names.length - 4} more fields` : "");
 }
 
 // names of variants that have other metrics only
@@ -246,7 +261,7 @@ function placeLegend(layout, names, title = "") {
 }
 
 function gridOf(count) {
-  const columns = Math.min(count, document.body.clientWidth < 700 ? 1 : 3);
+  const columns = Math.min(count, document.body.clientWidth < 760 ? 1 : 3);
   return {columns, rows: Math.ceil(count / columns)};
 }
 
@@ -263,10 +278,10 @@ function placePanel(layout, {columns, rows}, number, title) {
 
 const axis = (layout, name) => layout[name.replace(/^([xy])/, "$1axis")];
 
-function styleAxes(layout, {xaxis, yaxis}, lengths, log, loss) {
+function styleAxes(layout, {xaxis, yaxis}, lengths, log, loss, title = LOSSES.includes(state.metric) ? "tokens" : "length") {
   const ticks = thinned(lengths, log, gridOf(1).columns === Object.keys(layout).filter((key) => /^xaxis/.test(key)).length ? 16 : 8);
   Object.assign(axis(layout, xaxis), {
-    type: log ? "log" : "linear", title: {text: LOSSES.includes(state.metric) ? "tokens" : "length", standoff: 4}, gridcolor: css("--grid"), zeroline: false,
+    type: log ? "log" : "linear", title: {text: title, standoff: 4}, gridcolor: css("--grid"), zeroline: false,
     tickvals: ticks, ticktext: ticks.map((value) => value.toLocaleString("en")), automargin: true,
   });
   Object.assign(axis(layout, yaxis), {gridcolor: css("--grid"), zeroline: false, title: {text: loss ? "nats" : "score", standoff: 4}, ...(loss ? {} : {range: [-0.03, 1.06], tickvals: [0, 0.25, 0.5, 0.75, 1]})});
@@ -292,7 +307,7 @@ function markTraining(layout, {xaxis, yaxis}, curves, lengths, log, loss) {
     }
     layout.annotations.push({text: "trained up to here", xref: xaxis, yref: `${yaxis} domain`, x: log ? Math.log10(trained.at(-1)) : trained.at(-1), y: 0.01, xanchor: "right", yanchor: "bottom", showarrow: false, font: {size: 10, color: css("--faint")}});
   }
-  const chances = loss ? [] : [...new Set(curves.map((curve) => curve.run.chance).filter((value) => value != null))];
+  const chances = loss || !state.metric.startsWith("token_em") ? [] : [...new Set(curves.map((curve) => curve.run.chance).filter((value) => value != null))];
   for (const chance of chances.slice(0, 3)) {
     layout.shapes.push({type: "line", xref: `${xaxis} domain`, yref: yaxis, x0: 0, x1: 1, y0: chance, y1: chance, line: {color: css("--faint"), width: 1, dash: "dash"}});
     layout.annotations.push({text: `chance ${share(chance)}`, xref: `${xaxis} domain`, yref: yaxis, x: 1, y: chance, xanchor: "right", yanchor: "bottom", showarrow: false, font: {size: 10, color: css("--faint")}});
@@ -310,7 +325,8 @@ function baseLayout(height) {
 // draw, and let arrow keys walk over the points of the traces in `walk`
 function render(id, traces, layout, description, walk) {
   const holder = byId(id);
-  const config = {displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], toImageButtonOptions: {format: "svg", filename: id}};
+  // nothing leaves this page: by default Plotly offers to upload the data of a figure
+  const config = {displaylogo: false, showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], toImageButtonOptions: {format: "svg", filename: id}};
   layout.width = holder.clientWidth;
   Plotly.react(holder, traces, layout, config);
   holder.tabIndex = 0;

@@ -17,8 +17,6 @@ _POINTS = 12_000
 """Points of all training curves together."""
 _FEWEST = 8
 """Points that each of them may have at least."""
-_VALUES = 200
-"""Different values of a setting above which it is no field to group by."""
 _SHADES = 25
 """Colours for rising values of a setting."""
 _CARDS = 200
@@ -127,7 +125,7 @@ def swept(results: Sequence[Result]) -> dict[str, list[str | None]]:
     found = {}
     for path in paths:
         values = [None if path not in settings else _text(settings[path]) for settings in flat]
-        if 1 < len(set(values)) <= _VALUES:
+        if len(set(values)) > 1:
             found[path] = values
     return found
 

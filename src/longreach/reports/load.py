@@ -5,13 +5,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from statistics import median
 from typing import TypeVar
 
 from longreach.config import Plain
 from longreach.errors import BadInput
 from longreach.evaluation import Card, Loss, Measure, Measures, Score
+from longreach.live import SWEEP, read_sweep
 from longreach.reports.committed import FileRows, Model, is_results_file, read_results_file
 from longreach.runs import RunFolder, RunInfo, find_runs, variant_names
 
@@ -261,7 +262,21 @@ def in_recipe_order(results: list[RunResult]) -> list[RunResult]:
 def _order_of_recipe(results: list[RunResult]) -> tuple[str, ...]:
     """Return the order that a run recorded, or that of the shipped recipe of this name; empty if neither exists."""
     recorded = max((result.variants for result in results), key=len)
-    return recorded or tuple(variant_names(results[0].info.recipe))
+    return recorded or _order_of_sweep(results) or tuple(variant_names(results[0].info.recipe))
+
+
+def _order_of_sweep(results: list[RunResult]) -> tuple[str, ...]:
+    """Return the variants of the sweep that all these runs belong to, in its order; empty if there is none."""
+    above = results[0].folder.path.resolve().parents
+    root = next((folder for folder in above if (folder / SWEEP).is_file()), None)
+    if root is None:
+        return ()
+    try:
+        names = [PurePosixPath(name).parent.name for name in read_sweep(root).runs]
+    except (BadInput, OSError):  # `watch` names it; reports need it for the order alone
+        return ()
+    order = tuple(dict.fromkeys(names))
+    return order if {result.variant for result in results} <= set(order) else ()
 
 
 def _of_file(path: Path, several: bool) -> list[Result]:

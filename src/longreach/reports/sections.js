@@ -22,7 +22,11 @@ function drawHeat() {
   const lengths = [...new Set(curves.flatMap((curve) => curve.points.map((point) => point.x)))].sort((a, b) => a - b);
   const loss = LOSSES.includes(state.metric);
   const values = [...(loss ? [] : data.thresholds.map((p) => `reach@${p}`)), ...lengths.toReversed().map((length) => `at ${length}`)];
-  if (!fields.includes(heat.y)) heat.y = fields.includes(state.colour) ? state.colour : fields[0];
+  if (!fields.includes(heat.y)) {
+    heat.y = fields.includes(state.colour) ? state.colour : fields[0];
+    // two fields that differ: one along each side, so that no cell mixes them
+    if (fields.length === 2) heat.x = fields.find((field) => field !== heat.y);
+  }
   if (heat.x !== "length" && (!fields.includes(heat.x) || heat.x === heat.y)) heat.x = "length";
   if (!values.includes(heat.value)) heat.value = `at ${lengths.at(-1)}`;
   fillSelect("heat-y", fields, heat.y);
@@ -40,14 +44,15 @@ function drawHeat() {
   }
   const reaches = !byLength && heat.value.startsWith("reach");
   const trace = {
-    type: "heatmap", x: xs.map(plain), y: ys.map(plain), z, text, hoverinfo: "text", colorscale: "Cividis", xgap: 1, ygap: 1,
+    type: "heatmap", x: xs.map(plain), y: ys.map(plain), z, text, hoverinfo: "text", colorscale: "Viridis", xgap: 1, ygap: 1,
     ...(loss || reaches ? {} : {zmin: 0, zmax: 1}), colorbar: {title: {text: loss ? "nats" : reaches ? heat.value : "score", side: "right"}, thickness: 14},
   };
   const layout = baseLayout(Math.min(1600, 110 + 26 * ys.length));
   layout.xaxis = {type: "category", title: {text: plain(heat.x)}, automargin: true, showgrid: false};
   layout.yaxis = {type: "category", autorange: "reversed", automargin: true, ticksuffix: " ", showgrid: false};
   byId("heat-note").textContent = heatNote(curves);
-  if (xs.length * ys.length <= 240) layout.annotations = heatLabels(z, loss || reaches);
+  const room = (byId("heat").clientWidth - 190) / xs.length;
+  if (xs.length * ys.length <= 240 && room >= 26) layout.annotations = heatLabels(z, loss || reaches, room < 44 ? 9 : 12);
   render("heat", [trace], layout, `Heat map: ${heat.y} by ${heat.x}.`, []);
 }
 
@@ -56,15 +61,15 @@ function heatNote(curves) {
   const cells = [...groupBy(curves, (curve) => `${valueOf(curve, heat.y)}\n${heat.x === "length" ? "" : valueOf(curve, heat.x)}`).values()];
   const differ = FIELDS.filter((field) => cells.some((inside) => valuesOf(inside, field).length > 1));
   if (!differ.length) return "Each cell is one run.";
-  return `Each cell is the median over ${differ.slice(0, 4).join(", ")}${differ.length > 4 ? ` and ${differ.length - 4} more fields` : ""}.`;
+  return `Each cell is the median over ${listed(differ)}.`;
 }
 
 // numbers in the cells, black on the light half of the colours and white on the dark half
-function heatLabels(z, scaled) {
+function heatLabels(z, scaled, size) {
   const all = z.flat().filter((value) => value !== null);
   const low = scaled ? Math.min(...all) : 0, high = scaled ? Math.max(...all) : 1;
   return z.flatMap((row, y) => row.flatMap((value, x) => (value === null ? [] : [{
-    x, y, text: String(Number(value.toPrecision(3))), showarrow: false, font: {size: 12, color: (value - low) / (high - low || 1) >= 0.5 ? "#000000" : "#FFFFFF"},
+    x, y, text: String(Number(value.toPrecision(3))), showarrow: false, font: {size, color: (value - low) / (high - low || 1) >= 0.5 ? "#000000" : "#FFFFFF"},
   }])));
 }
 
@@ -115,12 +120,12 @@ function drawErrors() {
   Object.assign(layout.yaxis, {title: {text: "wrong answers", standoff: 4}, gridcolor: css("--grid"), rangemode: "tozero"});
   if (total) {
     const where = data.runs.some((run) => run.trained) ? " beyond training" : "";
-    const axes = placePanel(layout, grid, 1, `place of the first error, ${total} wrong answers${where}`);
+    const axes = placePanel(layout, grid, 1, `first errors of ${total} answers${where}`);
     traces.push({
       ...axes, type: "bar", showlegend: false, marker: {color: "#009E73"}, x: counts.map((_, tenth) => `${10 * tenth}%`), y: counts,
       hoverinfo: "text", textposition: "none", text: counts.map((count, tenth) => `${10 * tenth} to ${10 * tenth + 10}% of the answer: ${count} of ${total}`),
     });
-    Object.assign(layout.xaxis2, {type: "category", title: {text: "answer written before, from this share on", standoff: 4}, automargin: true, tickangle: 0});
+    Object.assign(layout.xaxis2, {type: "category", title: {text: "place in the answer", standoff: 4}, automargin: true, tickangle: 0, tickvals: [0, 2, 4, 6, 8]});
     Object.assign(layout.yaxis2, {gridcolor: css("--grid"), rangemode: "tozero"});
   }
   layout.barmode = "stack";
@@ -140,6 +145,7 @@ function drawTraining() {
       trace = {variant, x: [], y: [], text: [], name: plain(data.variants[variant].name), mode: "lines", hoverinfo: "text", line: {color: look.colour, width: 1.2, dash: look.dash}};
       traces.push(trace);
     }
+    if (curve.step.length === 1) trace.mode = "lines+markers"; // a line of one point is invisible
     curve.step.forEach((step, i) => {
       trace.x.push(step);
       trace.y.push(curve.loss[i]);
@@ -158,22 +164,23 @@ function drawTraining() {
   render("training", traces, layout, "Training loss by step, one line for each run.", traces.map((_, number) => number));
 }
 
+// every row spans its own range of IDs, which may have fewer parts than others
 function drawCoverage() {
   const entries = merged(Object.entries(data.coverage)).slice(0, 60), names = entries.map(([name]) => name);
   if (!show("coverage-section", names.length > 0)) return;
+  const parts = Math.max(...entries.map(([, counts]) => counts.length));
   const z = entries.map(([, counts]) => {
     const total = counts.reduce((sum, count) => sum + count, 0) || 1;
-    return counts.map((count) => (count ? count / total : null));
+    return [...Array(parts).keys()].map((part) => (counts[Math.floor((part * counts.length) / parts)] * counts.length) / total || null);
   });
-  const parts = Math.max(...z.map((row) => row.length));
   const trace = {
-    type: "heatmap", y: names.map(plain), z, colorscale: "Cividis", xgap: 1, ygap: 2, x: [...Array(parts).keys()].map((part) => (100 * (part + 0.5)) / parts),
-    hovertemplate: "%{y}<br>%{x:.0f}% of the ID range<br>share of training IDs %{z:.3f}<extra></extra>", colorbar: {title: {text: "share", side: "right"}, thickness: 14},
+    type: "heatmap", y: names.map(plain), z, colorscale: "Viridis", ygap: 2, zmin: 0, x: [...Array(parts).keys()].map((part) => (100 * (part + 0.5)) / parts),
+    hovertemplate: "%{y}<br>%{x:.0f}% of its ID range<br>%{z:.3g} times an even share<extra></extra>", colorbar: {title: {text: "even use = 1", side: "right"}, thickness: 14, nticks: 3},
   };
-  const layout = baseLayout(110 + 26 * names.length);
+  const layout = baseLayout(130 + 26 * names.length);
   layout.xaxis = {title: {text: "part of the ID range (%)"}, automargin: true, range: [0, 100], showgrid: false, zeroline: false};
   layout.yaxis = {type: "category", autorange: "reversed", automargin: true, ticksuffix: " ", showgrid: false};
-  render("coverage", [trace], layout, "Share of training IDs in each part of the ID range; empty parts were never trained.", []);
+  render("coverage", [trace], layout, "How often training showed each part of the ID range; empty parts were never trained.", []);
 }
 
 function drawMeasures() {
@@ -185,17 +192,19 @@ function drawMeasures() {
     const rows = data.measures.filter((row) => row.measure === measure);
     const axes = placePanel(layout, grid, number, data.measureTitles[measure]);
     const lengths = [...new Set(rows.map((row) => row.length))].sort((a, b) => a - b);
-    styleAxes(layout, axes, lengths, lengths.at(-1) > 4 * lengths[0], true);
+    styleAxes(layout, axes, lengths, lengths.at(-1) > 4 * lengths[0], true, "length");
     const measured = new Set(rows.map((row) => row.variant));
     markTraining(layout, axes, data.runs.filter((run) => measured.has(data.variants[run.variant].name)).map((run) => ({run})), lengths, lengths.at(-1) > 4 * lengths[0], true);
     axis(layout, axes.yaxis).title.text = measure === "mass" ? "share of attention" : "nats";
     const chosen = (row) => measure !== "mass" || row.best;
+    const levels = measure === "mass" ? [] : [...new Set(rows.map((row) => row.name))];
     const groups = [...groupBy(rows, (row) => JSON.stringify([row.variant, row.seed, row.name, row.setting])).values()];
     groups.sort((one, other) => chosen(one[0]) - chosen(other[0]));
     for (const points of groups) {
       points.sort((one, other) => one.length - other.length);
       const {variant, seed, name} = points[0], thick = chosen(points[0]);
       const look = lookOf("variant", variant, 0);
+      if (levels.length > 1) look.mark = ["circle", "square", "triangle-up", "diamond"][levels.indexOf(name) % 4];
       const first = thick && !drawn.has(variant);
       if (thick) {
         drawn.add(variant);
@@ -207,6 +216,9 @@ function drawMeasures() {
         line: {color: look.colour, width: thick ? 3 : 1, dash: look.dash}, marker: {color: look.colour, symbol: look.mark},
         text: points.map((row) => measureText(row, variant, seed, name)),
       });
+      if (measure !== "mass") {
+        traces.push({...axes, x: points.map((row) => row.length), y: points.map((row) => row.low_quantile), mode: "lines", hoverinfo: "skip", showlegend: false, legendgroup: variant, opacity: 0.6, line: {color: look.colour, width: 1, dash: look.dash}});
+      }
       if (measure === "mass" && thick) {
         traces.push({...axes, x: points.map((row) => row.length), y: points.map((row) => row.even), mode: "lines", hoverinfo: "skip", showlegend: false, legendgroup: variant, line: {color: look.colour, width: 1, dash: "dot"}});
       }
@@ -231,7 +243,7 @@ const column = (name, text, more = {}) => ({name, text, ...more});
 const range = (values) => (Math.min(...values) === Math.max(...values) ? String(values[0]) : `${Math.min(...values)}..${Math.max(...values)}`);
 
 function reachRows() {
-  if (LOSSES.includes(state.metric)) return [];
+  if (LOSSES.includes(state.metric) || NO_SCORE.test(state.metric)) return [];
   return [...groupBy(shown(state.metric), (curve) => `${curve.run.variant} ${settingText(curve)}`).values()].map((curves) => {
     const last = Math.max(...curves.flatMap((curve) => curve.points.map((point) => point.x)));
     const points = curves.flatMap((curve) => curve.points.filter((point) => point.x === last));
@@ -251,7 +263,7 @@ function reachColumns() {
     ...(data.runs.some((run) => run.trained) ? [column("trained to", (row) => String(row.trained ?? "-"), {number: true, key: (row) => row.trained ?? 0})] : []),
     ...data.thresholds.map((p) => column(`reach@${p}`, (row) => range(of(row, p)) + times(row, p), {number: true, key: (row) => Math.min(...of(row, p))})),
     column("longest tested", (row) => String(row.last), {number: true, key: (row) => row.last}),
-    column("median there (worst)", (row) => `${share(median(row.points.map((point) => point.y)))} (${share(Math.min(...row.points.map((point) => point.y)))})`, {
+    column("median at longest (worst)", (row) => `${share(median(row.points.map((point) => point.y)))} (${share(Math.min(...row.points.map((point) => point.y)))})`, {
       number: true, key: (row) => median(row.points.map((point) => point.y)),
       title: (row) => `${row.points.reduce((sum, point) => sum + point.hits, 0)} of ${row.points.reduce((sum, point) => sum + point.samples, 0)} over all seeds`,
     }),
@@ -322,6 +334,8 @@ function merged(entries) {
 }
 
 function drawCards() {
+  const described = Object.keys(data.cards).length;
+  byId("cards-note").textContent = described < data.variants.length ? `Of the first ${described} of ${data.variants.length} variants.` : "";
   const entries = merged(Object.entries(data.cards).filter(([, card]) => Object.keys(card).length));
   if (!show("cards-section", entries.length > 0)) return;
   byId("cards").replaceChildren(...entries.map(([name, card], number) => {
@@ -344,6 +358,7 @@ function fillSelect(id, values, chosen, name = (value) => value) {
   const select = byId(id);
   select.replaceChildren(...values.map((value) => {
     const option = element("option", {value}, name(value));
+    option.value = value; // also an empty one
     option.selected = value === chosen;
     return option;
   }));
@@ -394,8 +409,13 @@ function controls() {
 
 function redraw() {
   const found = shown(state.metric).length, all = curvesOf(state.metric).length;
-  byId("filter-count").textContent = found === all ? `${all} curves` : `${found} of ${all} curves`;
-  if (!show("curves-section", found > 0)) return;
+  byId("filter-count").textContent = `${found === all ? "" : `${found} of `}${all} curve${all === 1 ? "" : "s"}`;
+  if (!show("curves-section", found > 0)) {
+    show("reach-section", false);
+    show("heat-section", false);
+    tables.scores?.refresh([]);
+    return;
+  }
   drawCurves();
   drawTables();
   drawHeat();
@@ -435,16 +455,19 @@ function theme() {
 
 // on paper: light, as wide as a page, and figures drawn for that
 function printing() {
-  let before;
+  let before, closed = [];
   addEventListener("beforeprint", () => {
     before = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light";
     document.body.style.width = "680px";
+    closed = [...document.querySelectorAll("#cards details:not([open])")];
+    for (const card of closed) card.open = true;
     drawAll();
   });
   addEventListener("afterprint", () => {
     document.documentElement.dataset.theme = before;
     document.body.style.width = "";
+    for (const card of closed) card.open = false;
     drawAll();
   });
 }

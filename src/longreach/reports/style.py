@@ -11,6 +11,9 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from longreach.system.files import write_atomically
+from longreach.system.palette import DASHES, MARKERS, Style, styles
+
+__all__ = ["PAPER", "TRAINED", "WIDTHS", "Style", "as_svg", "save_figure", "save_png", "shades", "styles"]
 
 WIDTHS = {"column": 3.25, "page": 6.75}
 """Inches."""
@@ -49,36 +52,6 @@ def any_letters() -> Iterator[None]:
 TRAINED = "#ECECEC"
 """The range of training lengths."""
 
-# Okabe and Ito's colours, which people with colour-blindness can tell apart
-_COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-_DASHES = ("-", "--", ":", "-.")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-
-Style = dict[str, Any]
-
-
-def styles(names: Sequence[str]) -> dict[str, Style]:
-    """Return a colour, dashes and a marker for each name.  `pose-softmax` has the colour of `pose`, and dashes.
-
-    Give it the names of all variants, as `variant_order` returns them: a name's style follows from its place.
-    """
-    plain = {name: name.split(" (")[0] for name in names}
-    families: dict[str, list[str]] = {}
-    for name in names:
-        parents = [other for other in plain.values() if plain[name].startswith(f"{other}-")]
-        families.setdefault(min(parents, key=len, default=plain[name]), []).append(name)
-    found = {}
-    for number, members in enumerate(families.values()):
-        for member, name in enumerate(sorted(members, key=len)):  # the family's own name comes first
-            # when the dashes are used up, other markers; when the colours are, other markers too
-            marker = number + number // len(_COLOURS) + 4 * (member // len(_DASHES))
-            found[name] = {
-                "color": _COLOURS[number % len(_COLOURS)],
-                "linestyle": _DASHES[member % len(_DASHES)],
-                "marker": _MARKERS[marker % len(_MARKERS)],
-            }
-    return {name: found[name] for name in names}
-
 
 def shades(names: Sequence[str]) -> dict[str, Style]:
     """Return a style for each value of a setting: colours run from dark to bright, unlike those of variants."""
@@ -86,8 +59,8 @@ def shades(names: Sequence[str]) -> dict[str, Style]:
     return {
         name: {
             "color": matplotlib.colors.to_hex(scale(0.88 * number / max(1, len(names) - 1))),
-            "linestyle": _DASHES[number // len(_MARKERS) % len(_DASHES)],
-            "marker": _MARKERS[number % len(_MARKERS)],
+            "linestyle": DASHES[number // len(MARKERS) % len(DASHES)],
+            "marker": MARKERS[number % len(MARKERS)],
         }
         for number, name in enumerate(names)
     }

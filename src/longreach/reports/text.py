@@ -8,20 +8,18 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, get_args
 
+import torch
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from rich.table import Table
 
-from longreach.evaluation import By, Loss
+from longreach.evaluation import RISE, By, Loss, sizes_held
 from longreach.reports.axes import Scale, Size, legend_below, length_axis, limit_lengths, make_panels, wrap
 from longreach.reports.curves import headline_groups
 from longreach.reports.load import Result, variant_order
 from longreach.reports.style import Style, paper_style, styles
 from longreach.reports.tables import Column, TableRow, length_table, reach_ratio, score_table
 from longreach.system.labels import label
-
-RISE = 0.05
-"""Nats by which a loss may rise above the least at shorter contexts, and still counts as held."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class LossCurves:
         return {size: max(loss.nats for loss in losses) for size, losses in self._by_size().items()}
 
     def holds_to(self) -> list[int]:
-        """Of each seed, the longest tested size up to which the loss never rises far above what it was."""
+        """Return for each seed the longest tested size up to which its loss holds."""
         return [_holds_to(curve) for curve in self.curves]
 
     def _by_size(self) -> dict[int, list[Loss]]:
@@ -52,12 +50,8 @@ class LossCurves:
 
 
 def _holds_to(curve: list[Loss]) -> int:
-    least, longest = math.inf, 0
-    for loss in curve:
-        if loss.nats > least + RISE:
-            break
-        least, longest = min(least, loss.nats), loss.size
-    return longest
+    held = int(sizes_held(torch.tensor([[loss.nats] for loss in curve], dtype=torch.double)))
+    return curve[held - 1].size
 
 
 def loss_curves(results: Sequence[Result], by: By) -> list[LossCurves]:

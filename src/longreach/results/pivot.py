@@ -13,9 +13,18 @@ SUMMARIES: dict[str, Callable[[list[float]], float]] = {"median": median, "worst
 """What becomes of several runs in one place."""
 
 
-def pivot(cells: pa.Table, rows: Sequence[str], column: str, metric: str, summary: str = "median") -> pa.Table:
-    """A row for each combination of the `rows`, a column for each value of `column`.  `runs` counts how many runs a
-    row comes from."""
+def pivot(
+    cells: pa.Table,
+    rows: Sequence[str],
+    column: str,
+    metric: str,
+    summary: str = "median",
+    variants: Sequence[str] = (),
+) -> pa.Table:
+    """Return a row for each combination of the `rows` and a column for each value of `column`.
+
+    `runs` counts how many runs a row comes from.  Rows of `variants` come first, in this order.
+    """
     found = cells.filter(pc.equal(cells["metric"], metric))
     keys = zip(*(found[name].to_pylist() for name in rows), strict=True)
     places: dict[tuple[Any, ...], dict[Any, dict[str, float]]] = {}
@@ -25,7 +34,8 @@ def pivot(cells: pa.Table, rows: Sequence[str], column: str, metric: str, summar
         if run in place:  # a median over different questions would answer none
             raise BadInput(f"{run} has several rates in one place: {_differing(found, run, [*rows, column])}")
         place[run] = rate
-    order = sorted(places, key=lambda key: [_rank(value) for value in key])
+    ranks = {name: place for place, name in enumerate(variants)}
+    order = sorted(places, key=lambda key: [(ranks.get(value, len(ranks)), *_rank(value)) for value in key])
     table: dict[str, list[Any]] = {name: [key[i] for key in order] for i, name in enumerate(rows)}
     table["runs"] = [len(set().union(*places[key].values())) for key in order]
     for at in sorted({at for place in places.values() for at in place}, key=_rank):

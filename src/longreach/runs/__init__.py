@@ -4,7 +4,8 @@ from longreach.runs.check import check
 from longreach.runs.execute import choose_device, execute, execute_together, refuse_other_config, use_threads
 from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
 from longreach.runs.measuring import MeasurePlan, measure_run, plan_measures
-from longreach.runs.observer import Observer
+from longreach.runs.memory import check_together, check_training_memory
+from longreach.runs.observer import Observer, saved_step
 from longreach.runs.pace import MEASURED_STEPS, seconds_per_step
 from longreach.runs.parts import new_model, runs_together
 from longreach.runs.preset import on_preset, shipped_presets, with_test_lengths
@@ -42,7 +43,9 @@ __all__ = [
     "build_config",
     "changed_title",
     "check",
+    "check_together",
     "check_trackers",
+    "check_training_memory",
     "choose_device",
     "commit_of_this_code",
     "cut_into_stacks",
@@ -65,6 +68,7 @@ __all__ = [
     "refuse_other_config",
     "run_test",
     "runs_together",
+    "saved_step",
     "seconds_per_step",
     "seeds_of",
     "shipped_presets",

@@ -1,5 +1,8 @@
 """Checks of a run before it starts."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -7,24 +10,32 @@ from torch import Tensor
 from longreach.engine.plan import choose
 from longreach.engine.stacking import check_stackable
 from longreach.errors import BadInput
-from longreach.evaluation import cells, check_text_test
+from longreach.evaluation import cells, check_cells, check_text_test
 from longreach.evaluation.context import choose_targets, predicted_at_once
 from longreach.model import Model
 from longreach.objectives import resolve_objectives
 from longreach.positions.ids import Sequential
+from longreach.runs.memory import check_weights
 from longreach.runs.parts import new_model, training_data
 from longreach.runs.recipe import RunConfig
 from longreach.seeding import stream
 from longreach.tasks import Sample, Task, Text
 from longreach.training import TrainingStream, legal_lengths
 
+_TOKENS = 1 << 22
+"""Tokens of a batch that is looked at."""
 
-def check(config: RunConfig, stacked: bool = False) -> None:
-    """Raise BadInput for what would fail in training or after it; `stacked` if seeds are to be trained as one."""
+
+def check(config: RunConfig, stacked: bool = False, check_memory: Callable[[RunConfig], None] = check_weights) -> None:
+    """Raise BadInput for what would fail in training or after it; `stacked` if seeds are to be trained as one.
+
+    `check_memory` is called before a model is made, with settings whose IDs fit the task.
+    """
     if isinstance(config.task, Text):
         _ = config.task.opened  # or refuses a corpus that is not there
-    data = training_data(config, 0, "cpu", 1024)
+    data = _some_data(config, 1024)
     config.ids.check(config.task, _look(config.task, data.longest))
+    check_memory(config)
     model = new_model(config, seed=0, device="cpu")
     if stacked:
         check_stackable(model)
@@ -40,17 +51,23 @@ def check(config: RunConfig, stacked: bool = False) -> None:
     else:
         _check_tests(config, model, data)
     rows = 1 if config.task.open_ended else 64  # a row of text is long
-    batch = training_data(config, 0, "cpu", rows).batch(0)
+    batch = _some_data(config, rows).batch(0)
     for objective in resolve_objectives(config.train.objectives, model):
         objective.check(model, batch)
+
+
+def _some_data(config: RunConfig, rows: int) -> TrainingStream:
+    """Return training data in batches of so many rows, or of fewer if they are long."""
+    data = training_data(config, 0, "cpu", 1)
+    return replace(data, batch_size=max(1, min(rows, _TOKENS // data.width)))
 
 
 def _check_tests(config: RunConfig, model: Model, data: TrainingStream) -> None:
     """Check that every test has the IDs that it needs, and the model an entry for each."""
     legal_lengths(config.held_out("valid"), config.train.lengths)  # or refuses: nothing to validate on
     tested = cells(config.held_out(), config.evaluate)[0]
+    check_cells(tested, model, config.ids)
     for cell in tested:
-        config.ids.check_test(cell.task, cell.task.max_tokens(cell.length))
         if config.evaluate.relabel_ids:
             config.ids.check(cell.task, _look(cell.task, cell.length))
     last = model.largest_id

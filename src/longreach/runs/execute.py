@@ -19,7 +19,8 @@ from longreach.runs.failures import naming_lack_of_memory
 from longreach.runs.folder import RunFolder, RunInfo
 from longreach.runs.follow import FINISHED, follow
 from longreach.runs.journal import Journal
-from longreach.runs.observer import Observer, Run, last_good
+from longreach.runs.memory import check_together, check_training_memory, check_weights
+from longreach.runs.observer import Observer, Run, last_good, saved_step
 from longreach.runs.parts import new_model
 from longreach.runs.profile import BUILD, CHECK
 from longreach.runs.recipe import RunConfig
@@ -100,16 +101,27 @@ def execute_together(
             naming_lack_of_memory(_TRAINING_WITH_LESS, partial(last_good, folders[0])),
         ):
             return follow(configs[0], folders[0], infos[0].seed, device, ranks, parallel, observer.should_stop)
+    untrained = [
+        config
+        for config, folder in zip(configs, folders, strict=True)
+        if not folder.finished and saved_step(folder) < config.train.steps
+    ]
+    fits = partial(check_together, number=1, device=device, processes=ranks.count)
     for config, folder in zip(configs, folders, strict=True):
         goes_on = resume and folder.begun
+        if goes_on:
+            refuse_other_config(folder, config)  # before anything is estimated; again when the lock is held
         if not goes_on or (not folder.finished and folder.changes_of_execution(config)):
             with observer.profile.phase(CHECK):
-                check(config)
+                check(config, check_memory=fits if config in untrained else check_weights)
         if not goes_on:
             folder.refuse_existing()  # before the lock makes a folder or touches a foreign one
         if not folder.finished:
             with observer.profile.phase(CHECK):
                 verify_corpus(config.task)
+    if untrained:
+        with observer.profile.phase(CHECK):
+            check_training_memory(untrained, device, observer.say, ranks.count)
     with ExitStack() as locks:
         for folder in folders:
             if not folder.finished:

@@ -46,6 +46,11 @@ def label(folder: RunFolder) -> str:
     return "/".join(Path(folder.path).parts[-2:])
 
 
+def saved_step(folder: RunFolder) -> int:
+    """Return the step of the newest checkpoint, or 0."""
+    return max((checkpoint.step for checkpoint in list_checkpoints(folder.checkpoints)), default=0)
+
+
 def last_good(folder: RunFolder) -> str:
     checkpoints = list_checkpoints(folder.checkpoints)
     if not checkpoints:

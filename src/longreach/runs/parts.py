@@ -7,7 +7,7 @@ from itertools import groupby
 import torch
 
 from longreach.engine.stacked_training import MultiSeedStream, StackedStream
-from longreach.model import Model, build_model
+from longreach.model import Model, build_model, shape_model
 from longreach.runs.recipe import RunConfig
 from longreach.training import TrainConfig, TrainingStream, legal_lengths
 
@@ -28,6 +28,12 @@ def new_model(config: RunConfig, seed: int, device: str) -> Model:
     """Return a run's model with fresh weights."""
     sizes = config.ids.level_sizes(config.task)
     return build_model(config.model, len(config.task.vocabulary), seed, sizes, config.ids.max_id, device)
+
+
+def model_shape(config: RunConfig) -> Model:
+    """Return a run's model without weights, which takes no memory."""
+    sizes = config.ids.level_sizes(config.task)
+    return shape_model(config.model, len(config.task.vocabulary), sizes, config.ids.max_id)
 
 
 def common_training(configs: Sequence[RunConfig]) -> tuple[TrainConfig, list[float] | None]:

@@ -17,7 +17,6 @@ from longreach.evaluation import (
     evaluate_text,
     fewer_samples,
     make_card,
-    memory_of_test,
     next_tokens,
     text_work,
     total_samples,
@@ -27,12 +26,12 @@ from longreach.model import Model
 from longreach.positions.ids import IdPolicy
 from longreach.runs.corpus import refuse_other_corpus, verify_corpus
 from longreach.runs.folder import RunFolder
+from longreach.runs.memory import check_test_memory
 from longreach.runs.observer import Observer, Run, label
 from longreach.runs.parts import new_model
 from longreach.runs.profile import ESTIMATE, LOAD, NewJudge, NoProfile, Write
 from longreach.runs.recipe import RunConfig
 from longreach.runs.tracking import score_values
-from longreach.system.capacity import check_memory
 from longreach.tasks import Task, Text
 from longreach.training import Checkpoint, legal_lengths, list_checkpoints, load_checkpoint
 
@@ -99,9 +98,7 @@ def expect_test(
 ) -> None:
     """Tell the observer how long a test will take; raise BadInput if it does not fit into memory."""
     task = config.held_out()
-    needed, length = memory_of_test(model, task, asked, execution.batch_tokens)
-    smaller = "test shorter lengths, or set a smaller execution.batch_tokens"
-    check_memory(needed, device, f"a test at length {length}", smaller, observer.say)
+    check_test_memory(model, task, asked, execution.batch_tokens, device, observer.say)
     plan = choose(model, execution, device)
     fast = plan.test_model(model.eval())
     predict = next_tokens(fast, task, config.ids, asked.shift) if task.open_ended else None

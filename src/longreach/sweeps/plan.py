@@ -2,12 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from longreach.config import to_plain
 from longreach.errors import BadInput
-from longreach.runs import RunConfig, RunFolder, build_config, check, cut_into_stacks, refuse_other_config
+from longreach.runs import (
+    RunConfig,
+    RunFolder,
+    build_config,
+    check,
+    check_together,
+    cut_into_stacks,
+    refuse_other_config,
+)
 from longreach.sweeps.block import SweepBlock
 from longreach.sweeps.complaints import Complaints, Origins
 from longreach.sweeps.expand import combinations, settle
@@ -113,8 +121,16 @@ def make_plan(path: Path) -> SweepPlan:
     return SweepPlan(source, file, variations)
 
 
-def check_plan(plan: SweepPlan, out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
-    """Find out what would go wrong in any run that is still to do, before one of them starts."""
+def check_plan(
+    plan: SweepPlan,
+    out: Path,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    device: str | None = None,
+) -> None:
+    """Find out what would go wrong in any run that is still to do, before one of them starts.
+
+    `device` is that of the runs if they are trained on this machine: its memory decides which of them fit.
+    """
     todo = [one for one in plan.variations if not all(run.folder(out).finished for run in one.runs)]
     of_block = {block.place: Complaints(plan.source, block) for block in plan.file.blocks}
     for done, variation in enumerate(todo):
@@ -125,9 +141,11 @@ def check_plan(plan: SweepPlan, out: Path, progress: Callable[[int, int], None] 
             for folder in (run.folder(out) for run in variation.runs):
                 if (folder.path / "config.yaml").exists():
                     refuse_other_config(folder, variation.config)
-            check(
-                variation.config, stacked=min(variation.config.execution.stack_size(1), len(variation.block.seeds)) > 1
-            )
+            together = min(variation.config.execution.stack_size(1), len(variation.block.seeds))
+            if device is None:
+                check(variation.config, together > 1)
+            else:
+                check(variation.config, together > 1, partial(check_together, number=together, device=device))
         except BadInput as error:
             complaints.add(variation.name, variation.origins, str(error))
     for complaints in of_block.values():

@@ -17,7 +17,7 @@ class OddsFirst(Rearrangement):
     """The first, third, fifth ... symbol, then the second, fourth ...  c a b d e ; =  ->  c b e a d .
 
     `length` counts the symbols.  1-sparse.  The coupling, a symbol and its copy share an ID, is ours after Cho et al.
-    (NeurIPS 2024).
+    (NeurIPS 2024).  The code of Deletang et al. writes the second, fourth ... symbols first, unlike its description.
     """
 
     paper = "Deletang et al., ICLR 2023"

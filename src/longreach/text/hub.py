@@ -4,12 +4,14 @@ Their loaders try again for most of a minute, file by file, before they tell tha
 """
 
 import importlib
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from longreach.errors import BadInput
+from longreach.system.huggingface import import_transformers
 
 _FILES = ("config.json", "tokenizer_config.json", "tokenizer.json")
 """One of which is in the cache if a model or tokenizer is."""
@@ -47,10 +49,22 @@ def check_name(name: str, what: str) -> None:
                 raise BadInput(f"{absent}, and {endpoint} cannot be reached: {reason}") from error
 
 
+def where_it_lies(name: str) -> tuple[str, dict[str, str]]:
+    """Return the place and the options with which `from_pretrained` reads a folder, a name or a .gguf file."""
+    path = Path(name)
+    if path.suffix != ".gguf":
+        return name, {}
+    if not path.is_file():
+        raise BadInput(f"there is no file {path}")
+    if importlib.util.find_spec("gguf") is None:
+        raise BadInput(f"{path} needs the package gguf: pip install 'longreach[hf]'")
+    return str(path.parent), {"gguf_file": path.name}
+
+
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     """Turn off the bars and warnings of transformers: what cannot be loaded is refused in one line of ours."""
-    log: Any = importlib.import_module("transformers").utils.logging
+    log = import_transformers("loading").utils.logging
     bars, verbosity = log.is_progress_bar_enabled(), log.get_verbosity()
     log.disable_progress_bar()
     log.set_verbosity_error()

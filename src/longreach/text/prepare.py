@@ -10,6 +10,7 @@ from typing import Any
 
 from longreach.errors import BadInput
 from longreach.system.files import read_json, write_atomically
+from longreach.system.lock import hold
 from longreach.text.config import PrepareConfig
 from longreach.text.corpus import SCHEMA, Corpus, Meta, load_tokenizer, sha256_of
 from longreach.text.documents import Document, TextSource, find_source, read_documents
@@ -23,8 +24,10 @@ from longreach.text.tokenizer import Bytes, Tokenizer
 Phase = Callable[[str, int], Callable[[int, str], None]]
 """Begin a phase of so many bytes, 0 where that is not known; the answer is told the bytes done and a note."""
 
-_HALF_A_PLAN = re.compile(r"\.plan\.json\.\d+\.part")
-"""The temporary file of a plan whose writer was killed."""
+_LOCK = "prepare.lock"
+"""Held in the working folder by the process that prepares."""
+_OF_A_START = re.compile(r"\.work|plan\.json|prepare\.(lock|holder)|\.(plan\.json|prepare\.holder)\.\d+\.part")
+"""Names that a start leaves which made nothing else, also if it was killed."""
 
 
 def prepare(
@@ -37,7 +40,8 @@ def prepare(
     phase: Phase = lambda title, total: lambda done, note: None,
 ) -> Corpus:
     """Texts to tokens on disk.  The same texts and settings give the same bytes, whatever `workers` is and
-    however often it was stopped: `resume` goes on where an earlier call stopped."""
+    however often it was stopped: `resume` goes on where an earlier call stopped.  Raises BadInput while another process
+    prepares in the folder."""
     if workers < 1:
         raise BadInput(f"workers must be at least 1, got {workers}")
     found = [find_source(name) for name in sources]
@@ -48,10 +52,15 @@ def prepare(
     if next(read_documents(found, config.text_field, 1), None) is None:
         raise BadInput(f"no text in {', '.join(sources)}")
     job = _Job(found, Path(out), config.settled(), phase)
-    if job.begin(resume):
-        job.make_tokenizer()
-        job.encode(workers)
-        job.pack()
+    if job.may_write:
+        with hold(job.work / _LOCK, str(job.out)):
+            if job.begin(resume):
+                job.make_tokenizer()
+                job.encode(workers)
+                job.pack()
+        shutil.rmtree(job.work, ignore_errors=True)  # another process that held the lock by now would find a corpus
+    else:
+        job.begin(resume)
     return Corpus.open(out)
 
 
@@ -76,6 +85,11 @@ class _Job:
         """Those that decide the result."""
         return {name: value for name, value in asdict(self.config).items() if name != "shard_bytes"}
 
+    @property
+    def may_write(self) -> bool:
+        """False for what `begin` leaves alone: a corpus, a folder of something else, a file."""
+        return not self.out.exists() or self.work.is_dir() or (self.out.is_dir() and self._untouched)
+
     def begin(self, resume: bool) -> bool:
         """False if there is nothing left to do."""
         if self.out.exists() and not self.out.is_dir():
@@ -93,13 +107,12 @@ class _Job:
     def _untouched(self) -> bool:
         """Return whether nothing is there but perhaps a plan, also half of one, of a start that made nothing else."""
         names = {path.name for path in self.out.rglob("*")} if self.out.exists() else set()
-        return all(name in (".work", "plan.json") or _HALF_A_PLAN.fullmatch(name) for name in names)
+        return all(_OF_A_START.fullmatch(name) for name in names)
 
     def _go_on(self) -> bool:
         if (self.out / "meta.json").exists():
             meta = Meta.read(self.out)
             self._compare({"sources": meta.sources, **meta.settings}, {**self.plan, **self.settings})
-            shutil.rmtree(self.work, ignore_errors=True)
             return False
         try:
             earlier = read_json(self.work / "plan.json", dict)
@@ -174,7 +187,6 @@ class _Job:
             tokenizer_sha256={path.name: sha256_of(path) for path in files},
             splits=splits,
         ).write(self.out)
-        shutil.rmtree(self.work)
 
     def _documents(self, title: str) -> Iterator[Document]:
         """As they are read, those who watch are told."""

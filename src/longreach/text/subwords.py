@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from longreach.errors import BadInput
 from longreach.system.files import one_line, write_atomically
-from longreach.text.hub import check_name, quiet_loading, refuse_code
+from longreach.system.huggingface import import_transformers
+from longreach.text.hub import check_name, quiet_loading, refuse_code, where_it_lies
 from longreach.text.tokenizer import END, PAD, Tokenizer, utf8
 
 _FILE = "tokenizer.json"
@@ -113,15 +114,14 @@ def as_subwords(tokenizer: Tokenizer) -> Subwords:
 
 
 def from_hugging_face(name: str) -> Subwords:
-    """The tokenizer of a model there, by name, or of a local folder."""
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
-        raise BadInput("a Hugging Face tokenizer needs transformers: pip install 'longreach[hf]'") from error
-    check_name(name, "tokenizer")
+    """Return the tokenizer of a model: by name on the hub, of a local folder or of a .gguf file."""
+    transformers = import_transformers("a Hugging Face tokenizer")
+    where, options = where_it_lies(name)
+    if not options:
+        check_name(name, "tokenizer")
     try:
         with quiet_loading():
-            found: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            found = transformers.AutoTokenizer.from_pretrained(where, **options, trust_remote_code=False)
     except Exception as error:  # the package raises errors of every kind for a damaged folder
         refuse_code(name, error)
         raise BadInput(f"cannot load the tokenizer {name!r}: {one_line(error)}") from error
@@ -136,9 +136,9 @@ def from_hugging_face(name: str) -> Subwords:
 
 
 def open_subwords(name: str) -> Subwords:
-    """Return the tokenizer of a tokenizer.json, of a folder that holds one, or of a model on Hugging Face's hub."""
+    """Return the tokenizer in a tokenizer.json, a folder that holds one, a .gguf file or a model on the hub."""
     path = Path(name) / _FILE if Path(name).is_dir() else Path(name)
-    if not path.is_file():
+    if not path.is_file() or path.suffix == ".gguf":
         if path.suffix == ".json":
             raise BadInput(f"there is no tokenizer {path}")
         return from_hugging_face(name)

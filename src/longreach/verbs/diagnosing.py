@@ -88,9 +88,8 @@ def make_diagnosis(
     span = None if train is None else _span(train)
     if isinstance(source, str | Path) and Path(source).suffix == ".jsonl":
         with watch() as observer:
-            steps = steps or _STEPS
-            rows, report = read_rows(Path(source)), observer.phase("learn", steps)
-            return diagnose_data(rows, span, target, samples, steps, seed, report, observer.say)
+            rows = read_rows(Path(source))
+            return diagnose_data(rows, span, target, samples, steps or _STEPS, seed, observer.phase)
     if steps is not None:
         raise BadInput(f"{argument('steps')} is for files: nothing is learnt from a task or a run")
     if isinstance(source, RunFolder | tuple | Path) or (isinstance(source, str) and Path(source).is_dir()):
@@ -100,12 +99,13 @@ def make_diagnosis(
         target = _target(target, config.train.lengths)
         with watch() as observer:
             return diagnose_model(
-                model, config.task, config.ids, config.train.lengths, target, samples, seed, observer.say
+                model, config.task, config.ids, config.train.lengths, target, samples, seed, observer.phase
             )
     task = source if isinstance(source, Task) else build_part(Task, source, "task")
     if span is None:
         raise BadInput(f"a task needs its training lengths: {argument('train', '1..40')}")
-    return diagnose_task(task, span, _target(target, span), samples, seed)
+    with watch() as observer:
+        return diagnose_task(task, span, _target(target, span), samples, seed, phase=observer.phase)
 
 
 def _span(lengths: Range) -> Span:

@@ -1,7 +1,9 @@
 """Prompts and samples that fit into memory, with room for an answer."""
 
+from collections.abc import Callable
+
 from longreach.errors import BadInput, argument
-from longreach.evaluation import memory_of_generation, seconds_of_generation
+from longreach.evaluation import memory_of_generation, seconds_at_length, seconds_of_generation
 from longreach.model import Model
 from longreach.runs import RunConfig
 from longreach.system.capacity import check_memory
@@ -12,6 +14,8 @@ from longreach.terminal.progress import LONG
 
 _TOKEN_BYTES = 200
 """Memory per token of a sample: its draws, its word, its IDs and its masks."""
+_FEW_TOKENS = 1024
+"""The time of a sample that has no more is not estimated."""
 
 
 def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | None = None) -> Sample:
@@ -60,6 +64,21 @@ def check_sample(task: Task, length: int) -> None:
     """Raise BadInput if a sample of this length does not fit into memory."""
     needed = task.max_tokens(length) * _TOKEN_BYTES
     check_memory(needed, "cpu", f"a sample of length {length}", f"use a smaller {argument('length')}", _warn)
+
+
+def expect_sample(task: Task, length: int, make: Callable[[int], object]) -> None:
+    """Warn before a sample that takes long; raise BadInput if it does not fit into memory.
+
+    `make` makes a sample of a length.
+    """
+    check_sample(task, length)
+    seconds = seconds_at_length(task, length, make) if task.max_tokens(length) > _FEW_TOKENS else 0.0
+    if seconds > LONG:
+        smaller = f"use a smaller {argument('length')}"
+        _warn(
+            f"warning: a sample of length {length} may take about {duration(seconds)} (an estimate): {smaller};"
+            " Ctrl-C stops it"
+        )
 
 
 def _warn(line: str) -> None:

@@ -13,7 +13,7 @@ from longreach.seeding import stream
 from longreach.tasks import Form, Sample, Task
 from longreach.tasks.checking import is_foreign
 from longreach.tasks.plain import run_foreign
-from longreach.verbs.prompt import check_sample
+from longreach.verbs.prompt import expect_sample
 
 MOST_DEPENDENCIES = 4096
 """Tokens of the longest sample whose dependencies are computed: they are a matrix of all pairs of tokens."""
@@ -65,11 +65,16 @@ def show(task: Task | str | Mapping[str, Any], length: int, *, seed: int = 0) ->
 
 def _show(made: Task, length: int, seed: int) -> ShownSample:
     made.check_length(length)
-    check_sample(made, length)
+    with_needs = made.max_tokens(length) <= MOST_DEPENDENCIES
+    expect_sample(made, length, lambda shorter: _sample(made, shorter, seed, with_needs))
+    return _sample(made, length, seed)
+
+
+def _sample(made: Task, length: int, seed: int, with_needs: bool = True) -> ShownSample:
     sample = made.sample(torch.tensor([length]), stream(seed, "show", torch.arange(1)), length)
     size, prompt = int(sample.num_tokens[0]), int(sample.prompt_tokens[0])
     words = made.words(sample.tokens[0, :size].tolist())
-    needs, sparsity = _dependencies(made, sample, length)
+    needs, sparsity = _dependencies(made, sample, length) if with_needs else (None, None)
     ids = {}
     forms: tuple[Form, ...] = ("published", "aligned")
     if made.coupling_levels:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from longreach.errors import BadInput, argument
 from longreach.sweeps import (
     Backend,
@@ -63,8 +65,8 @@ def sweep(
     plan = make_plan(Path(file))
     place = None if out is None else str(out)
     with open_results(Path(file), place, None if scratch is None else Path(scratch)) as (folder, mirror):
-        check_plan(plan, folder, lambda done, total: None)
         resources = resources_on(plan.file.resources, device or plan.device)
+        check_plan(plan, folder, device=device_here(backend, resources))
         quiet = not (progress and say.is_terminal)
         tell: Callable[[str], None] = (lambda line: None) if quiet else tell_on_stderr
         drive_plan(
@@ -104,6 +106,15 @@ def resources_on(asked: Resources, device: str) -> Resources:
     if device == "cuda":
         return replace(asked, gpus=asked.gpus or 1.0)
     return asked
+
+
+def device_here(backend: str, resources: Resources) -> str | None:
+    """Return the device of the runs if they are trained on this machine; None also for a GPU that it lacks."""
+    if backend != "local":
+        return None
+    if resources.gpus == 0 or (resources.gpus is None and not torch.cuda.is_available()):
+        return "cpu"
+    return "cuda" if torch.cuda.is_available() else None
 
 
 def make_backend(name: str, resources: Resources, address: str | None, workers: int | None) -> Backend:

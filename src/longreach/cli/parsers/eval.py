@@ -23,7 +23,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--control", choices=["none", "shuffled", "off_by_one"], help="spoil the IDs of the prompt")
     parser.add_argument("--shift", type=int, help="a number added to all IDs, the reserved one included")
     parser.add_argument(
-        "--encoding", help="another encoding for the same weights: self_extend, or {name: rerope, window: 20}"
+        "--encoding", help="another encoding for the same weights: self_extend, yarn, or {name: rerope, window: 20}"
     )
     parser.add_argument(
         "--measure",

@@ -68,7 +68,9 @@ def _add_prepare(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
     parser.add_argument(
-        "--tokenizer", default="bpe", help="bytes, bpe, or the path or name of a Hugging Face tokenizer (default: bpe)"
+        "--tokenizer",
+        default="bpe",
+        help="bytes, bpe, the path or name of a Hugging Face tokenizer, or a .gguf file (default: bpe)",
     )
     parser.add_argument("--vocabulary", type=int, help="bpe: how many tokens (default: 4096)")
     parser.add_argument(
@@ -87,20 +89,21 @@ def _add_loss(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     parser = parts.add_parser(
         "loss",
         help="loss by context of a Hugging Face model",
-        description="The same tokens predicted from contexts of different sizes.  For a run of longreach:"
-        " `longreach eval RUN --lengths ...`.",
+        description="The same tokens predicted from contexts of different sizes, and the context that the model holds"
+        " to.  For a run of longreach: `longreach eval RUN --lengths ...`.",
     )
     parser.add_argument("model", help="a Hugging Face folder or name, or a .gguf file")
-    parser.add_argument("corpus", type=Path, help="a corpus prepared with the model's tokenizer")
+    parser.add_argument("corpus", type=Path, help="a text file, or a corpus prepared with the model's tokenizer")
     parser.add_argument("--contexts", default="16,32,64,128,256,512,1024", help="such as 512,1024,2048")
-    parser.add_argument("--split", default="test", choices=facts()["splits"], help="(default: test)")
+    parser.add_argument("--split", choices=facts()["splits"], help="of a prepared corpus (default: test)")
     parser.add_argument("--samples", type=int, default=1024, help="about how many tokens are predicted (default: 1024)")
     parser.add_argument(
         "--encoding",
         action="append",
         default=[],
-        help="also with another encoding for the same weights, such as self_extend or"
-        " '{name: scaled_rope, method: yarn, factor: 4}'; may be given several times (Llama and GPT-NeoX only)",
+        help="also with another encoding for the same weights, such as self_extend, yarn or '{name: yarn, factor: 4}';"
+        " the trained length comes from the model's config, and a window is half of it; may be given several times"
+        " (Llama and GPT-NeoX only)",
     )
     parser.add_argument("--batch-tokens", type=int, default=65_536, help="tokens in a forward pass")
     parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="(default: fp32)")

@@ -55,8 +55,12 @@ class Encoding(nn.Module):
     @property
     def reaches_scores(self) -> bool:
         """Whether IDs enter the scores themselves, and not only the embeddings."""
-        own = type(self)
-        return own.rotation is not Encoding.rotation or own.score_bias is not Encoding.score_bias
+        return type(self).rotation is not Encoding.rotation or self.biases_scores
+
+    @property
+    def biases_scores(self) -> bool:
+        """Whether something is added to the scores."""
+        return type(self).score_bias is not Encoding.score_bias
 
     def embed(self, ids: Int[Tensor, "b g t"]) -> Float[Tensor, "b t w"] | None:
         """Something to add to the token embeddings."""

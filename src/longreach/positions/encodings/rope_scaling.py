@@ -3,17 +3,18 @@
 import math
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from longreach.config import Bounds
-from longreach.config.registry import register
+from longreach.config.registry import register, shorten
 from longreach.errors import BadInput
 from longreach.positions.encodings.base import ContentBias, Encoding, Rotation, Shape
 from longreach.positions.encodings.rope import Rope, RopeConfig, turn_further
+from longreach.system.huggingface import import_transformers
 
 Method = Literal["linear", "ntk", "dynamic", "yarn", "longrope", "llama3"]
 
@@ -26,7 +27,7 @@ class ScaledRopeConfig(RopeConfig):
     linear (Chen et al., 2023) divides them all; ntk raises the base instead; dynamic does so as far as the IDs read so
     far ask for it; yarn (Peng et al., ICLR 2024), llama3 and longrope (Ding et al., ICML 2024) treat fast and slow ones
     differently.  linear, yarn, longrope and llama3 are Hugging Face's own functions.  Needs no training: give it to
-    a model trained with `rope` when it is tested.
+    a model trained with `rope` when it is tested.  A method's name is short for the encoding with this method.
     """
 
     paper = "Chen et al., 2023; Peng et al., ICLR 2024; Ding et al., ICML 2024"
@@ -56,6 +57,10 @@ class ScaledRopeConfig(RopeConfig):
         if self.method == "longrope" and any(len(self.long_factors) != count for count in pairs):
             raise BadInput(f"scaled_rope.long_factors must have one factor for each of {pairs[0]} pairs")
         return (DynamicRope if self.method == "dynamic" else ScaledRope)(pairs, self)
+
+
+for _method in get_args(Method):
+    shorten("encoding", _method, "scaled_rope", method=_method)
 
 
 class ScaledRope(Rope):
@@ -113,10 +118,15 @@ class DynamicRope(Rope):
         return ContentBias(of, copies=6)
 
 
+def raised_base(pairs: int, base: float, factor: float) -> float:
+    """Return the base with which plain RoPE has these frequencies (static NTK)."""
+    return float(base * factor ** (2 * pairs / max(2 * pairs - 2, 1)))
+
+
 def raised(pairs: int, base: float, factor: float, device: torch.device) -> Float[Tensor, "pairs"]:
     """Frequencies with the base raised so that the slowest is `factor` times slower and the fastest is as before."""
     dim = 2 * pairs
-    base = base * factor ** (dim / max(dim - 2, 1))
+    base = raised_base(pairs, base, factor)
     return base ** (-torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim)
 
 
@@ -126,10 +136,7 @@ def scaled_frequencies(
     """Radians per ID, and by what cosines and sines are multiplied."""
     if config.method == "ntk":
         return raised(pairs, config.base, config.factor, device), 1.0
-    try:
-        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-    except ImportError as error:
-        raise BadInput(f"scaled_rope, method {config.method}, needs the package transformers") from error
+    functions = import_transformers(f"scaled_rope, method {config.method},", "modeling_rope_utils").ROPE_INIT_FUNCTIONS
     settings = {
         "rope_type": config.method,
         "rope_theta": config.base,
@@ -149,5 +156,5 @@ def scaled_frequencies(
         max_position_embeddings=config.trained_to,
     )
     longest = int(config.factor * config.trained_to)
-    frequencies, sharpened = ROPE_INIT_FUNCTIONS[config.method](model, device, seq_len=longest)
+    frequencies, sharpened = functions[config.method](model, device, seq_len=longest)
     return frequencies.double(), float(sharpened)

@@ -1,0 +1,62 @@
+"""Load any causal language model of Hugging Face, from a folder, a name or a .gguf file."""
+
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from longreach.errors import BadInput, lacks_memory
+from longreach.system.files import one_line
+from longreach.system.huggingface import import_transformers
+from longreach.text.hub import check_name, quiet_loading, refuse_code, where_it_lies
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32") -> tuple[Any, Any]:
+    """Return a causal language model and its tokenizer.
+
+    `name` is a folder, a name on the hub or a .gguf file; `precision` is fp32 or bf16.  The weights of a .gguf file are
+    expanded to this precision, so the model can be trained and saved like any other.
+    """
+    if precision not in PRECISIONS:
+        raise BadInput(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    transformers = import_transformers(name)
+    where, options = where_it_lies(name)
+    if not options:
+        check_name(name, "model")
+    try:
+        with quiet_loading():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options, trust_remote_code=False)
+            model, found = transformers.AutoModelForCausalLM.from_pretrained(
+                where,
+                dtype=PRECISIONS[precision],
+                **options,
+                output_loading_info=True,
+                trust_remote_code=False,
+                weights_only=True,  # nothing is unpickled but tensors
+                attn_implementation=None,  # config.json could name a kernel to download and run
+            )
+    except Exception as error:
+        raise refusal(name, error) from error
+    for key in (*found["missing_keys"], *found["mismatched_keys"]):
+        raise BadInput(f"cannot load {name} as a causal language model: its files lack the weight {key}")
+    if options:
+        _forget_quantization(model)
+    return model.to(device), tokenizer
+
+
+def _forget_quantization(model: Any) -> None:
+    """Remove the marks of a quantized model: they prevent saving and training, and the weights are plain by now."""
+    if getattr(model, "hf_quantizer", None) is not None:  # older releases set no marks
+        model.hf_quantizer.remove_quantization_config(model)
+
+
+def refusal(name: str, error: Exception) -> Exception:
+    """Return BadInput for an error of the package, which raises errors of every kind for a damaged folder."""
+    if isinstance(error, BadInput) or lacks_memory(error):
+        return error
+    if isinstance(error, UnpicklingError):
+        return BadInput(f"cannot load {name}: its pickled weights hold more than tensors, which is never read")
+    refuse_code(name, error)
+    return BadInput(f"cannot load {name} as a causal language model: {one_line(error)}")
