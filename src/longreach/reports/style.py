@@ -13,7 +13,19 @@ from matplotlib.figure import Figure
 from longreach.system.files import write_atomically
 from longreach.system.palette import DASHES, MARKERS, Style, styles
 
-__all__ = ["PAPER", "TRAINED", "WIDTHS", "Style", "as_svg", "save_figure", "save_png", "shades", "styles"]
+__all__ = [
+    "PAPER",
+    "TRAINED",
+    "WIDTHS",
+    "Style",
+    "any_letters",
+    "as_svg",
+    "paper_style",
+    "save_figure",
+    "save_png",
+    "shades",
+    "styles",
+]
 
 WIDTHS = {"column": 3.25, "page": 6.75}
 """Inches."""
