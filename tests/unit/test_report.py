@@ -219,3 +219,11 @@ def test_a_run_without_its_settings_is_listed(tmp_path):
     results, problems = load_results([tmp_path])
     assert len(results) == 1
     assert problems == [f"{tmp_path / 'two' / 'seed-0'} is left out: it has no config.yaml"]
+    assert load_results([tmp_path, tmp_path / "two", tmp_path / "one"])[1] == problems
+
+
+def test_a_table_of_text_scores_without_losses_has_a_figure(tmp_path):
+    result = Result("x", "a", 0, [Score(0, n, "next_token", 5, 10) for n in (10, 20)])
+    report = write_report([result], tmp_path)
+    assert report.png.exists()
+    assert sorted(report.files) == sorted(tmp_path.iterdir())

@@ -102,7 +102,7 @@ def _draw_ids(axis: Any, ids: Sequence[Group], style: dict[str, Style], scale: S
 def _draw_places(axis: Any, placed: dict[str, ErrorCounts], style: dict[str, Style]) -> None:
     """Draw shares of wrong answers with Wilson's intervals, which are wide where few answers are wrong.
 
-    Tenths without an error of any variant are left out: short answers have no token there.
+    Tenths without an error of any variant are left out, such as those in which short answers have no token.
     """
     filled = [tenth for tenth in range(TENTHS) if any(found.tenths[tenth] for found in placed.values())]
     for number, (name, found) in enumerate(placed.items()):

@@ -115,7 +115,9 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[RunResult], list[str]]:
     problems = []
     seen = set()
     for path in paths:
-        problems += [f"{folder} is left out: it has no config.yaml" for folder in _without_config(path)]
+        without = [folder for folder in _without_config(path) if folder.resolve() not in seen]
+        problems += [f"{folder} is left out: it has no config.yaml" for folder in without]
+        seen |= {folder.resolve() for folder in without}
         for folder in find_runs(path):
             if folder.path.resolve() in seen:
                 continue

@@ -21,7 +21,7 @@ class Report:
     title: str
     groups: list[Group] = field(repr=False)
     png: Path
-    """The first figure: accuracy.png, or losses.png of texts alone."""
+    """The first figure: accuracy.png, or losses.png of losses alone."""
     html: Path
     csv: Path
     files: list[Path]
@@ -50,6 +50,10 @@ def write_report(results: Sequence[Result], folder: Path, problems: Sequence[str
         save_figure(losses, folder / "losses.png")
         write_atomically(folder / "losses.csv", losses_to_csv(results).encode())
         made += [folder / "losses.png", folder / "losses.csv"]
+    if not made:  # the table of a report on texts has no losses
+        few, note = drawn(results, lambda result: bool(result.scores))
+        save_figure(reach_figure(few, "next_token", title=_heading(title, note)), folder / "accuracy.png")
+        made.append(folder / "accuracy.png")
     errors = errors_figure(drawn(results, has_errors)[0])
     if errors is not None:
         save_figure(errors, folder / "errors.png")
