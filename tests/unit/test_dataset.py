@@ -149,7 +149,6 @@ def test_samples_are_not_those_that_a_run_trains_or_tests_on(tmp_path):
     assert len(rows) == 200
     assert rows.isdisjoint(map(tuple, trained.tolist()))
     assert rows.isdisjoint(map(tuple, tested.tolist()))
-    assert rows == set(map(tuple, true_sample(task, 20, 200).tokens.tolist()))
 
 
 def test_hugging_face_reads_a_split_for_each_length(tmp_path, monkeypatch):
@@ -192,6 +191,7 @@ def test_flags_and_lengths(tmp_path, capsys):
         ({"lengths": "1..10000000"}, "lengths: lengths are at most"),
         ({"lengths": 10**9}, "needs about .* of memory"),
         ({"lengths": 3000}, "of up to 4096 tokens, and those of length 3000 may have 6003"),
+        ({"lengths": 10**6}, "of up to 4096 tokens"),
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"form": "both"}, "form must be one of published, aligned, got 'both'"),
         ({"out": "rows.csv"}, "must end in .jsonl or .parquet, or be a folder's"),

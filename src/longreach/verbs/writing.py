@@ -110,12 +110,12 @@ def write_dataset(
     _check_place(out, side, is_file)
     longest = run_foreign(task.name, lambda: task.max_tokens(max(all_lengths)))
     check_sample(task, max(all_lengths))
-    reader = _Reader(task, cast(Form, form), seed, dependencies and _states_dependencies(task, all_lengths[0], seed))
-    if reader.dependencies and longest > _MOST_DEPENDENCIES:
+    if dependencies and longest > _MOST_DEPENDENCIES:
         raise BadInput(
             f"dependencies are written of samples of up to {_MOST_DEPENDENCIES} tokens, and those of length"
-            f" {max(all_lengths)} may have {longest}: leave them out"
+            f" {max(all_lengths)} may have {longest}: leave the dependencies out"
         )
+    reader = _Reader(task, cast(Form, form), seed, dependencies and _states_dependencies(task, all_lengths[0], seed))
     with watch() as observer:
         report, done = observer.phase("write", samples * len(all_lengths)), 0
 
