@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import longreach as lr
 from longreach.cli.main import main
 from longreach.evaluation.evaluate import Cell, draw_samples
+from longreach.system.files import replacing, write_atomically
 from longreach.tasks.base import NotStated
 from longreach.training.stream import TrainingStream
 from longreach.verbs import writing
@@ -212,6 +214,29 @@ def test_bad_input_is_one_line_and_writes_nothing(changes, message, tmp_path, mo
     assert len(error.value.lines) == 1
     assert sorted(tmp_path.rglob("*")) == before
     assert (tmp_path / "there.jsonl").read_text() == "kept"
+
+
+def test_levels_whose_columns_would_be_one_are_refused(tmp_path):
+    @dataclass(frozen=True, kw_only=True)
+    class Two(lr.Example):
+        levels = ("a place", "a_place")
+        alphabet = ("x",)
+
+        def example(self, rng, length):
+            return ["x"] * length, ["x"], ([(1, 1)] * length, [(1, 1)])
+
+    with pytest.raises(lr.BadInput, match="levels need different names, got ids_a_place, ids_a_place"):
+        lr.dataset(Two(), 3, tmp_path / "rows.jsonl", samples=2)
+
+
+def test_a_failure_to_write_names_its_own_file(tmp_path):
+    with pytest.raises(FileNotFoundError) as error, replacing(tmp_path / "rows.jsonl"):
+        write_atomically(tmp_path / "none" / "note.json", b"")
+    assert error.value.filename == str(tmp_path / "none" / "note.json")
+    with pytest.raises(OSError, match="No space") as error, replacing(tmp_path / "rows.jsonl"):
+        raise OSError(28, "No space left on device")
+    assert error.value.filename == str(tmp_path / "rows.jsonl")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows"])
