@@ -92,6 +92,7 @@ from longreach.verbs.running import run
 from longreach.verbs.scoring import evaluate, evaluate_runs
 from longreach.verbs.showing import ShownSample, show
 from longreach.verbs.sweeping import sweep
+from longreach.verbs.writing import WrittenDataset, dataset
 
 __all__ = [
     "Abacus",
@@ -167,11 +168,13 @@ __all__ = [
     "TransformerXlConfig",
     "UncutCollator",
     "UniformPose",
+    "WrittenDataset",
     "XposConfig",
     "build_model",
     "check",
     "check_attention_uncut",
     "compare",
+    "dataset",
     "diagnose",
     "evaluate",
     "evaluate_runs",

@@ -25,7 +25,7 @@ from longreach.terminal import console
 from longreach.verbs.progress import bars
 
 SOURCE = Path(longreach.__file__).parent
-VERBS = ("run", "evaluate", "predict", "show", "check", "report", "inspect", "diagnose", "sweep")
+VERBS = ("run", "evaluate", "predict", "show", "dataset", "check", "report", "inspect", "diagnose", "sweep")
 TINY = {
     "task": "copy",
     "model": {"layers": 1, "width": 16, "heads": 2},
@@ -216,6 +216,8 @@ def test_python_errors_name_no_flags(folder, tmp_path):
         lambda: lr.inspect(folder, out=tmp_path / "none" / "a.png"),
         lambda: lr.inspect(folder, step=99),
         lambda: lr.show("copy", 10**12),
+        lambda: lr.dataset("copy", "4..2", tmp_path / "a.jsonl"),
+        lambda: lr.dataset("copy", 4, tmp_path / "a.jsonl", samples=0),
         lambda: lr.diagnose("copy"),
         lambda: lr.diagnose("copy", train=(8, 1)),
         lambda: lr.diagnose("copy", train=(1, 8), target=3),

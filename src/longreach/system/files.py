@@ -6,31 +6,39 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from longreach.errors import BadInput, RunFailed, lacks_memory
 
 T = TypeVar("T")
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file's content at once or not at all."""
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file that replaces another one at once when the block ends, or not at all if the block raises."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        error.filename = str(path)  # a full disk does not say where it is full
+        if error.filename in (None, str(temporary)):  # a full disk does not say where it is full
+            error.filename = str(path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file's content at once or not at all."""
+    with replacing(path) as file:
+        file.write(content)
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of `write_atomically` that processes of this machine left when they were killed.
+    """Remove the temporary files of `replacing` that processes of this machine left when they were killed.
 
     Call it before this process writes into the folder: files with its own number stem from an earlier process.
     """
