@@ -88,7 +88,10 @@ def test_the_first_error_is_marked_and_reached(visit, file):
     assert page.locator(".flag").count() == 0
     page.keyboard.press("w")
     page.wait_for_selector(".flag")
-    assert _text(page, "#verdict") == "✗ sample 1: wrong: a b c .; the first error is the token of step 1"
+    assert (
+        _text(page, "#verdict")
+        == "✗ sample 1: wrong; the true answer is a b c .; the first error is the token of step 1"
+    )
     assert _text(page, ".flag") == "first error: token"
     page.keyboard.press("e")
     assert _starts(page) == 5

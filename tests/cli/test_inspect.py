@@ -87,7 +87,7 @@ def test_every_kind_of_run_can_be_looked_into(runs, name, capsys):
     assert ("points at" in printed) == points
     assert ("level" in printed.splitlines()[1]) == (len(result["levels"]) > 1)
     assert "depends on" in printed
-    assert printed.splitlines()[-1].startswith("right" if result["right"] else "wrong: ")
+    assert printed.splitlines()[-1].startswith("right" if result["right"] else "wrong; the true answer is ")
     error = result["first_error"]
     if error is not None:
         assert f"the first error is the {error['wrong']} of step {error['step']}" in printed or result["right"]

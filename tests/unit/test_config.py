@@ -277,6 +277,16 @@ def test_a_title_is_that_of_the_task_in_use(change):
     assert parse_recipe("demo", {"title": "Any task"}, change).title == "Any task"
 
 
+def test_a_title_does_not_speak_of_other_training_lengths():
+    content = {"title": "Trained on 1 to 8 bits", "about": "Bits.", "task": "parity", "train": {"lengths": "1..8"}}
+    changed = parse_recipe("demo", content, {"train": {"lengths": "1..4"}})
+    assert (changed.title, changed.about) == ("parity, changed from demo", "")
+    same = parse_recipe("demo", content, {"train": {"lengths": "1..8", "steps": 3}})
+    assert (same.title, same.about) == ("Trained on 1 to 8 bits", "Bits.")
+    assert parse_recipe("demo", content, {"train": {"lengths": "1..4"}, "title": "Mine"}).title == "Mine"
+    assert load_recipe("demo", {"train": {"lengths": "1..4"}}).title == "parity_scratchpad, changed from demo"
+
+
 def test_the_package_hands_out_its_names_lazily():
     script = "import longreach; from longreach import Span; print(longreach.Span is Span, longreach.__version__)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

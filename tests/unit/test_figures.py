@@ -13,42 +13,25 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from synthetic_results import CARD, RATES
+from synthetic_results import make_result as _result
+from synthetic_results import make_wrong as _wrong
 from synthetic_runs import make_runs
 
 import longreach as lr
 from longreach.cli.main import main
 from longreach.errors import BadInput
-from longreach.evaluation import Card, Loss, Score
+from longreach.evaluation import Loss
 from longreach.reports import FIGURES, FigureConfig, load_results
 from longreach.reports.axes import length_axis, limit_lengths, make_panels
 from longreach.reports.errors_figure import errors_figure
 from longreach.reports.figures import coverage_figure, reach_figure, styles
 from longreach.reports.heatmap_figure import heatmap_figure
-from longreach.reports.load import Result
 from longreach.reports.paper import draw_figure
 from longreach.reports.style import as_svg
 from longreach.reports.text import losses_figure
 
 RESULTS = Path(__file__).parents[2] / "results"
-CARD = Card("t", "4..20", "1..2", "0..9", 9, "a", "b", "c", "d", "e", [3, 2, 1], chance=0.25)
-RATES = {"a": 90, "a-softmax": 50, "b": 10}
-
-
-def _result(variant, seed=0, lengths=(10, 20, 40), metric="token_em_free", k=None, rate=None, **others):
-    overrides = {} if k is None else {"k": str(k)}
-    rate = RATES[variant] if rate is None else rate
-    scores = [Score(seed, length, metric, max(0, rate - length // 20), 100, overrides) for length in lengths]
-    return Result("x", variant, seed, scores, card=CARD, trained_lengths=(4, 20), **others)
-
-
-def _wrong(variant, token_first, id_first, tenths, *, ids=True):
-    rows = {"error_token_first": token_first, **({"error_id_first": id_first} if ids else {})}
-    rows |= {f"first_error_tenth_{tenth}": count for tenth, count in tenths.items()}
-    scores = [Score(0, 40, metric, count, 1000) for metric, count in rows.items()]
-    scores += [Score(0, length, "id_accuracy", 995, 1000) for length in (20, 40)] if ids else []
-    return Result("x", variant, 0, scores, card=CARD, trained_lengths=(4, 20))
-
-
 SEEDS = [_result(variant, seed) for variant in RATES for seed in (0, 1)]
 SWEPT = [
     replace(_result(variant), scores=[score for k in (1, 2) for score in _result(variant, k=k).scores])

@@ -48,7 +48,7 @@ def test_the_data_of_a_page_are_those_of_the_generation():
     assert (right["tokens"], right["growing"]) == ([*PROMPT, *ANSWER], [True, False])
     assert [sample["right"] for sample in (right, wrong, unknown)] == [True, False, None]
     assert wrong["first_error"] == {"step": 1, "wrong": "token"}
-    assert wrong["verdict"] == "wrong: a b c .; the first error is the token of step 1"
+    assert wrong["verdict"] == "wrong; the true answer is a b c .; the first error is the token of step 1"
     assert right["steps"][0]["levels"][0]["points_at"] == {"index": 0, "level": None, "move": 0, "probability": 0.5}
     assert [sorted(ids) for ids in right["likeliest"][0]["ids"]] == [[[0, 0.25], [1, 0.25], [2, 0.25], [3, 0.25]]] * 2
     assert right["likeliest"][-1]["ids"] == []  # the last token is never read
@@ -59,7 +59,7 @@ def test_the_data_of_a_page_are_those_of_the_generation():
 
 def test_a_verdict_names_only_so_many_tokens():
     made = replace(inside(), true_answer=["a"] * 30)
-    assert verdict(made, most=3).startswith("wrong: a a a ... (30 tokens)")
+    assert verdict(made, most=3).startswith("wrong; the true answer is a a a ... (30 tokens)")
     assert "..." not in verdict(made)
 
 

@@ -293,7 +293,7 @@ def test_the_first_error_is_of_a_token_or_of_an_id(wrong, right):
     assert spoilt.first_error == (1, wrong)
     assert spoilt.right == (right and spoilt.stopped)
     told = verdict(replace(spoilt, stopped=True))
-    assert told.startswith("right" if right else "wrong: ")
+    assert told.startswith("right" if right else "wrong; the true answer is ")
     assert told.endswith("though the ID of step 1 is wrong" if right else "the first error is the token of step 1")
 
 

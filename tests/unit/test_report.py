@@ -1,6 +1,7 @@
 """Curves, tables and what a report calls things."""
 
 import json
+import shutil
 from dataclasses import asdict, replace
 
 import pytest
@@ -18,10 +19,12 @@ from longreach.api import (
     Span,
     TrainConfig,
 )
+from longreach.cli.main import main
 from longreach.errors import BadInput
-from longreach.evaluation import Score, make_card
-from longreach.reports import headline_groups, load_results, score_table, write_report
-from longreach.reports.curves import DRAWN, Curve, Group, group
+from longreach.evaluation import Loss, Score, make_card
+from longreach.reports import FigureConfig, Result, RunResult, headline_groups, load_results, score_table, write_report
+from longreach.reports.curves import DRAWN, Curve, Group, drawn, group, has_exact_match
+from longreach.reports.paper import draw_figure
 from longreach.reports.tables import reach_text
 
 CONFIG = RunConfig(
@@ -133,3 +136,94 @@ def test_a_report_of_many_variants_draws_some_and_lists_all(tmp_path):
     assert set(data["runs"][0]["fields"]) == {"model.width", "train.optimizer.lr"}
     assert len(report.groups) == DRAWN + 6
     assert len({line.split(",")[0] for line in report.csv.read_text().splitlines()[1:]}) == DRAWN + 6
+
+
+def _exact(variant, seed=0, hits=5):
+    return Result("x", variant, seed, [Score(seed, n, "token_em_free", hits, 10) for n in (10, 20)])
+
+
+def _loss(variant):
+    return Result("x", variant, 0, [], losses=[Loss(0, "context", n, 2.0, None, None, 64, 8) for n in (16, 64)])
+
+
+def test_variants_that_a_figure_does_not_show_take_no_place_in_it(tmp_path):
+    results = [*(_loss(f"text {n}") for n in range(DRAWN)), *(_exact(f"v{n}") for n in range(3))]
+    figure, notes = draw_figure(results, FigureConfig())
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["v0", "v1", "v2"]
+    assert notes == []
+    assert draw_figure(results, FigureConfig(figure="losses"))[1] == []
+    few, note = drawn([_loss("text"), *(_exact(f"v{n}") for n in range(DRAWN + 1))], has_exact_match)
+    assert [result.variant for result in few] == ["text", *(f"v{n}" for n in range(DRAWN))]
+    assert note.startswith(f"the first {DRAWN} of {DRAWN + 1} variants")
+
+
+def test_a_report_removes_what_a_former_one_left(tmp_path):
+    wrong = [Score(0, 20, "error_token_first", 3, 10), Score(0, 20, "first_error_tenth_1", 3, 10)]
+    folder = tmp_path / "report"
+    first = write_report([_loss("text"), replace(_exact("a"), scores=[*_exact("a").scores, *wrong])], folder)
+    assert [path.name for path in first.files] == [
+        "accuracy.png", "losses.png", "losses.csv", "errors.png", "report.html", "scores.csv",
+    ]  # fmt: skip
+    assert sorted(first.files) == sorted(folder.iterdir())
+    (folder / "mine.txt").write_text("")
+    again = write_report([_exact("a")], folder)
+    assert sorted([*again.files, folder / "mine.txt"]) == sorted(folder.iterdir())
+    assert len(again.files) == 3
+    other = tmp_path / "no report yet"
+    other.mkdir()
+    (other / "losses.csv").write_text("")
+    write_report([_exact("a")], other)
+    assert (other / "losses.csv").exists()
+
+
+def test_all_files_of_a_report_are_named(tmp_path, capsys):
+    source = tmp_path / "some.csv"
+    source.write_text("variant,seed,length,metric,hits,samples\na,0,5,token_em_free,1,4\n")
+    assert main(["report", str(source), "--out", str(tmp_path / "r"), "--json"]) == 0
+    files = [str(tmp_path / "r" / name) for name in ("accuracy.png", "report.html", "scores.csv")]
+    assert json.loads(capsys.readouterr().out)["files"] == files
+    assert main(["report", str(source), "--out", str(tmp_path / "r")]) == 0
+    assert [line[6:] for line in capsys.readouterr().out.splitlines()[-3:]] == files
+
+
+def test_the_repr_of_a_report_is_short(tmp_path):
+    report = write_report([_exact(f"v{n}") for n in range(20)], tmp_path)
+    assert len(repr(report)) < 1000
+
+
+def test_a_repeated_run_is_no_second_seed(tmp_path):
+    execute_in(tmp_path / "one" / "seed-0", CONFIG)
+    report = write_report(load_results([tmp_path / "one"])[0], tmp_path / "rep")
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    for other, source in (("rep/scores.csv", report.csv), ("copy", tmp_path / "copy" / "seed-0")):
+        results, problems = load_results([tmp_path / other, tmp_path / "one"])
+        assert len(results) == 1
+        assert isinstance(results[0], RunResult)
+        (line,) = problems
+        assert line.startswith("test, seed 0 of ")
+        assert str(source) in line
+    table = report.csv.read_text().splitlines()
+    changed = next(n for n, line in enumerate(table) if "token_em_free" in line)
+    cells = dict(zip(table[0].split(","), table[changed].split(","), strict=True))
+    cells["hits"] = str((int(cells["hits"]) + 1) % 2)
+    table[changed] = ",".join(cells.values())
+    report.csv.write_text("\n".join(table))
+    results, problems = load_results([report.csv, tmp_path / "one"])
+    assert (len(results), problems) == (2, [])
+
+
+def test_a_run_without_its_settings_is_listed(tmp_path):
+    execute_in(tmp_path / "one" / "seed-0", CONFIG)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    (tmp_path / "two" / "seed-0" / "config.yaml").unlink()
+    results, problems = load_results([tmp_path])
+    assert len(results) == 1
+    assert problems == [f"{tmp_path / 'two' / 'seed-0'} is left out: it has no config.yaml"]
+    assert load_results([tmp_path, tmp_path / "two", tmp_path / "one"])[1] == problems
+
+
+def test_a_table_of_text_scores_without_losses_has_a_figure(tmp_path):
+    result = Result("x", "a", 0, [Score(0, n, "next_token", 5, 10) for n in (10, 20)])
+    report = write_report([result], tmp_path)
+    assert report.png.exists()
+    assert sorted(report.files) == sorted(tmp_path.iterdir())

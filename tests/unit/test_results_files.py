@@ -83,6 +83,48 @@ def test_a_card_and_a_command_belong_to_the_rows_below_them(tmp_path):
     ]
 
 
+LOSS_HEAD = "encoding,window,seed,by,size,nats,low,high,tokens,documents,commit\n"
+
+
+def test_losses_that_differ_in_another_column_are_variants_of_their_own(tmp_path):
+    path = tmp_path / "some.csv"
+    rows = [f"{name},{window},0,context,{n},2.5,,,9,2,c" for name in "ab" for window in (8, 16) for n in (64, 256)]
+    path.write_text(LOSS_HEAD + "\n".join(rows))
+    results, _ = load_results([path])
+    assert [r.variant for r in results] == [f"{name}/window={window}" for name in "ab" for window in (8, 16)]
+    assert [[loss.size for loss in result.losses] for result in results] == [[64, 256]] * 4
+    committed, _ = load_results([RESULTS / "text" / "smollm2_losses.csv"])
+    assert len({result.variant for result in committed}) == 6
+    sizes = [[(loss.by, loss.size) for loss in result.losses] for result in committed]
+    assert all(len(set(own)) == len(own) for own in sizes)
+
+
+def test_a_repeated_loss_is_refused_with_its_row(tmp_path):
+    path = tmp_path / "some.csv"
+    row = "a,8,0,context,64,2.5,,,9,2,"
+    path.write_text(f"{LOSS_HEAD}a,8,0,context,16,2.6,,,9,2,c\n{row}c\n{row}d\n")
+    assert [result.variant for result in load_results([path])[0]] == ["c", "d"]
+    path.write_text(f"{LOSS_HEAD}a,8,0,context,16,2.6,,,9,2,c\n{row}c\n{row}c\n")
+    with pytest.raises(BadInput, match=r"some.csv is damaged: row 3 repeats the loss of seed 0 by context at 64"):
+        load_results([path])
+
+
+def test_all_commands_of_a_curve_are_kept(tmp_path):
+    rows = [{**row, "variant": "x", "command": f"run {row['length'] > 10}"} for row in to_json(SCORES[:3])]
+    path = tmp_path / "some.json"
+    path.write_text(json.dumps(rows))
+    assert [result.command for result in load_results([path])[0]] == ["run False ; run True"]
+    headline, _ = load_results([RESULTS / "headline.json"])
+    assert sum(" ; " in result.command for result in headline) == 30
+
+
+@pytest.mark.parametrize("name", ["gpu_tests.json", "text/self_extend.csv"])
+def test_a_file_of_something_else_is_not_called_damaged(name):
+    with pytest.raises(BadInput, match=f"{name} has no scores, losses or measures") as caught:
+        load_results([RESULTS / name])
+    assert "damaged" not in str(caught.value)
+
+
 def test_rates_without_hits_must_be_counts(tmp_path):
     path = tmp_path / "a.json"
     row = {"length": 5, "metric": "token_em_free", "samples": 3, "exact_match": 2 / 3}
@@ -98,7 +140,7 @@ def test_rates_without_hits_must_be_counts(tmp_path):
     [
         ("a.csv", "variant,seed\na,1\n", "no rows with length"),
         ("a.csv", "length,metric,hits,samples\n5,x,9,4\n", "9 hits of 4 samples"),
-        ("a.csv", "length,metric,hits,samples\n5,x,1\n", "is damaged"),
+        ("a.csv", "length,metric,hits,samples\n5,x,1\n", "is damaged: a row has fewer cells"),
         ("a.csv", "length,metric,hits,samples\n5,x,1,4,5\n", "more cells than the header"),
         ("a.csv", "length,metric,hits,samples\n5.5,x,1,4\n", "not a whole number"),
         ("a.json", "{", "is damaged"),

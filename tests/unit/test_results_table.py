@@ -341,6 +341,11 @@ def test_a_markdown_table_has_alignment_and_three_digits():
 def test_pivots_and_lists_are_typeset(tmp_path, capsys, form):
     make_runs(tmp_path / "runs", 2, seeds=1)
     path = tmp_path / f"out.{form}"
+    assert main(["results", str(tmp_path / "runs"), "--out", str(path)]) == 0
+    assert capsys.readouterr().err.count("--pivot length makes a table to print") == 1
+    for arguments in (["--out", str(tmp_path / "x.csv")], ["--out", str(path), "--pivot", "length"]):
+        assert main(["results", str(tmp_path / "runs"), *arguments]) == 0
+        assert "--pivot" not in capsys.readouterr().err
     for arguments in ([], ["--pivot", "length"], ["--pivot", "length", "--rows", "variant,seed", "--where", "seed<2"]):
         assert main(["results", str(tmp_path / "runs"), *arguments, "--out", str(path)]) == 0
         assert "token" in path.read_text() or "80" in path.read_text()

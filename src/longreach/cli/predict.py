@@ -28,6 +28,6 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     if not result.stopped:
         out.print("(cut off: the model did not stop)")
     if result.expected is not None:
-        verdict = "right" if result.right else f"wrong: {result.expected}"
+        verdict = "right" if result.right else f"wrong; the true answer is {result.expected}"
         out.print(verdict, markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -11,6 +11,7 @@ from longreach.config import build
 from longreach.errors import BadInput
 from longreach.probe import LanguageModel, Passage, ProbeConfig, Probed, calibrate, probe, total_steps
 from longreach.probe.calibration_figure import draw_calibration
+from longreach.reports import save_png
 from longreach.tasks import Task
 from longreach.terminal.console import say
 from longreach.terminal.progress import watch
@@ -46,7 +47,7 @@ def _calibrate(model: LanguageModel, task: Task, length: int, config: ProbeConfi
     rows = calibrate(model, task, length, args.calibrate, config, _BUDGETS)
     title = f"{model.name}: {task.name} at length {length}"
     if args.out is not None:
-        draw_calibration(rows, title).savefig(args.out, dpi=150)
+        save_png(draw_calibration(rows, title), args.out)
     if args.json:
         print(
             json.dumps(

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from longreach.cli.probe_report_table import probe_table
@@ -20,19 +21,18 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         return _on_probes(report, len(probes), args.json)
     counts = {"runs": len(results), "unfinished": len(problems)}
     if isinstance(report, Path):
-        paths = {report.suffix[1:].lower(): str(report)}
         if args.json:
-            print(json.dumps({**counts, **paths}))
+            print(json.dumps({**counts, report.suffix[1:].lower(): str(report)}))
         else:
-            _name(paths)
+            _name([report])
         return 0
     paths = {"png": str(report.png), "html": str(report.html), "csv": str(report.csv)}
     if args.json:
-        print(json.dumps({"title": report.title, **counts, **paths}))
+        print(json.dumps({"title": report.title, **counts, **paths, "files": [str(path) for path in report.files]}))
         return 0
     for table in tables(results, report.title, out.width):
         out.print(table)
-    _name(paths)
+    _name(report.files)
     return 0
 
 
@@ -42,10 +42,10 @@ def _on_probes(report: ProbeReport, texts: int, as_json: bool) -> int:
         print(json.dumps({"texts": texts, **paths, "figures": [str(path) for path in report.figures]}))
         return 0
     out.print(probe_table(report.rows))
-    _name(paths | {"png": ", ".join(path.name for path in report.figures)})
+    _name([report.html, report.csv, report.json, *report.figures])
     return 0
 
 
-def _name(paths: dict[str, str]) -> None:
-    for name, path in paths.items():
-        out.print(f"{name:5} {path}", markup=False, highlight=False, soft_wrap=True)
+def _name(files: Sequence[Path]) -> None:
+    for path in files:
+        out.print(f"{path.suffix[1:].lower():5} {path}", markup=False, highlight=False, soft_wrap=True)

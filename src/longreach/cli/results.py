@@ -46,6 +46,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         whole = shown if args.pivot else selection.cells
         results.export(whole, args.out, _command(args))
         _say(f"{args.out}: {len(whole)} rows")
+        if not args.pivot and args.out.suffix in results.TYPESET:
+            _say("this is a row for each score: --pivot length makes a table to print")
     if args.json:
         print(json.dumps(shown.to_pylist()))
     elif args.out is None:

@@ -173,12 +173,14 @@ def _run(
             for group in report.groups
         ]
         paths = {"png": str(report.png), "html": str(report.html), "csv": str(report.csv)}
-        facts = {"recipe": recipe.name, "folder": str(folder), "results": rows, **paths}
+        files = [str(path) for path in report.files]
+        facts = {"recipe": recipe.name, "folder": str(folder), "results": rows, **paths, "files": files}
         print(json.dumps(facts if profiled is None else {**facts, "profile": profiled.facts}))
         return 0
     for table in tables(results, report.title, out.width):
         out.print(table)
-    for name, path in (("figure", report.png), ("page", report.html), ("scores", report.csv)):
+    for path in report.files:
+        name = {".png": "figure", ".html": "page"}.get(path.suffix, path.stem)
         out.print(f"{name:7} {path}", markup=False, highlight=False, soft_wrap=True)
     if profiled is not None:
         profiled.print(out)

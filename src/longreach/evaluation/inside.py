@@ -190,4 +190,4 @@ def verdict(inside: Inside, most: int | None = None) -> str:
         harmless = "" if error is None else f", though the ID of step {error[0]} is wrong"
         return f"right{harmless}{unknown}"
     place = "" if error is None else f"; the first error is the {error[1]} of step {error[0]}"
-    return f"wrong: {truth}{place}{unknown}"
+    return f"wrong; the true answer is {truth}{place}{unknown}"

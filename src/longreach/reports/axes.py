@@ -1,6 +1,7 @@
 """Parts of figures: panels, axes of lengths whose ticks never overprint, legends that cover no curve."""
 
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -17,6 +18,8 @@ Scale = Literal["log", "linear"]
 
 _TICK = 7.0
 """Font size of tick labels, in points."""
+_LINE = 0.14
+"""Inches of a line of a title."""
 
 
 def choose(name: str, value: str, known: Sequence[str]) -> None:
@@ -126,20 +129,35 @@ def make_panels(
     return figure, axes
 
 
-def name_axes(axes: Sequence[Any], x: str, y: str) -> None:
-    """Name the x axis under the lowest panel of each column, and the y axis left of each row."""
+def name_axes(axes: Sequence[Any], x: str, y: str, letters: int | None = None) -> None:
+    """Name the x axis under the lowest panel of each column, and the y axis left of each row.
+
+    Lines under a panel have so many `letters`; by default as many as fit under a column of panels.
+    """
     columns = axes[0].get_subplotspec().get_gridspec().ncols
     for number, axis in enumerate(axes):
         if number + columns >= len(axes):
-            axis.set_xlabel(x)
+            axis.set_xlabel(wrap(x, letters or _letters(axis)))
         if number % columns == 0:
             axis.set_ylabel(wrap(y, max(14, int(15 * _height(axis)))))
 
 
-def set_title(axis: Any, text: str) -> None:
-    """Write a title over a panel, on as many lines as it needs."""
+def set_titles(axes: Sequence[Any], titles: Sequence[str], letters: int | None = None) -> None:
+    """Write a title over each panel, on as many lines as it needs; the figure grows by those beyond the second."""
+    wrapped = [wrap(title, letters or _letters(axis)) for axis, title in zip(axes, titles, strict=True)]
+    for axis, title in zip(axes, wrapped, strict=True):
+        axis.set_title(title)
+    more = max(title.count("\n") - 1 for title in wrapped)
+    if more > 0:
+        figure = axes[0].figure
+        rows = axes[0].get_subplotspec().get_gridspec().nrows
+        figure.set_figheight(figure.get_figheight() + rows * more * _LINE)
+
+
+def _letters(axis: Any) -> int:
+    """Return how many letters fit over or under a panel."""
     grid = axis.get_subplotspec().get_gridspec()
-    axis.set_title(wrap(text, int(14 * axis.figure.get_figwidth() / grid.ncols) - 3))
+    return int(14 * axis.figure.get_figwidth() / grid.ncols) - 3
 
 
 def _height(axis: Any) -> float:
@@ -148,9 +166,18 @@ def _height(axis: Any) -> float:
     return float(axis.figure.get_figheight() / grid.nrows - 0.3)
 
 
+class _Wrapper(textwrap.TextWrapper):
+    """Break lines at spaces; a longer word after a mark inside it, or anywhere."""
+
+    def _split(self, text: str) -> list[str]:
+        words = re.split(r"(\s+)", text)
+        parts = [re.split(r"(?<=[-_/=,:])", word) if len(word) > self.width else [word] for word in words]
+        return [part for of_word in parts for part in of_word if part]
+
+
 def wrap(text: str, width: int) -> str:
     """Return a text of a file on lines of so many letters, as matplotlib draws it."""
-    return label(textwrap.fill(text, width, break_long_words=False) if len(text) > width else text)
+    return label(_Wrapper(width).fill(text) if len(text) > width else text)
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], title: str | None = None) -> None:
@@ -162,7 +189,7 @@ def legend_below(figure: Figure, handles: Sequence[Any], title: str | None = Non
 
         canvas = FigureCanvasAgg(figure)
     names = [handle.get_label() for handle in handles]
-    names = [textwrap.fill(name, int(13 * width)) for name in names]
+    names = [_Wrapper(int(13 * width)).fill(name) for name in names]
     for columns in range(min(len(handles), 6), 0, -1):
         legend = figure.legend(
             handles,

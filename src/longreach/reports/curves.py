@@ -1,7 +1,7 @@
 """From results to curves: one per variant, setting and seed."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -118,14 +118,27 @@ DRAWN = 24
 """Variants that a report draws and describes one by one.  Its tables of reach and of scores have all of them."""
 
 
-def drawn(results: Sequence[Result]) -> tuple[list[Result], str]:
-    """Return the results of the first `DRAWN` variants, and a note if there are more."""
-    variants = list(dict.fromkeys(result.variant for result in results))
+def drawn(results: Sequence[Result], shows: Callable[[Result], bool]) -> tuple[list[Result], str]:
+    """Return the results without those variants of a figure that come after the first `DRAWN`, and a note on them.
+
+    Results that the figure does not show stay: they keep the colours of the others.
+    """
+    variants = list(dict.fromkeys(result.variant for result in results if shows(result)))
     if len(variants) <= DRAWN:
         return list(results), ""
-    first = set(variants[:DRAWN])
+    beyond = set(variants[DRAWN:])
     note = f"the first {DRAWN} of {len(variants)} variants; the table of reach and scores.csv have all"
-    return [result for result in results if result.variant in first], note
+    return [result for result in results if result.variant not in beyond], note
+
+
+def has_exact_match(result: Result) -> bool:
+    """Return whether a result has a score that a figure of reach draws."""
+    return any(score.metric in HEADLINE and score.metric != "next_token" for score in result.scores)
+
+
+def has_losses(result: Result) -> bool:
+    """Return whether a result has losses of texts."""
+    return bool(result.losses)
 
 
 def setting_of(score: Score) -> str:

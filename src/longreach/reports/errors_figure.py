@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -12,7 +11,7 @@ from longreach.evaluation import TENTHS, wilson
 from longreach.reports.axes import Scale, Size, legend_below, length_axis, limit_lengths, make_panels, wrap
 from longreach.reports.curves import Group, group
 from longreach.reports.load import Result, variant_order
-from longreach.reports.style import PAPER, Style, styles
+from longreach.reports.style import Style, paper_style, styles
 from longreach.system.labels import label
 
 
@@ -47,7 +46,13 @@ def count_errors(results: Sequence[Result]) -> ErrorCounts:
     return ErrorCounts(counts["error_token_first"], counts["error_id_first"], predicts_ids, tenths)
 
 
-@matplotlib.rc_context(PAPER)
+def has_errors(result: Result) -> bool:
+    """Return whether a result has something that the figure of errors draws."""
+    counts = count_errors([result])
+    return bool(counts.wrong or sum(counts.tenths)) or any(score.metric == "id_accuracy" for score in result.scores)
+
+
+@paper_style()
 def errors_figure(results: Sequence[Result], size: Size = "page", scale: Scale | None = None) -> Figure | None:
     """Draw a panel for each kind of error that was counted; None if there is none."""
     counts = {name: count_errors([r for r in results if r.variant == name]) for name in variant_order(results)}
@@ -89,20 +94,26 @@ def _draw_ids(axis: Any, ids: Sequence[Group], style: dict[str, Style], scale: S
     lengths = sorted({length for one in ids for length in one.middle()})
     limit_lengths(axis, lengths, scale)
     length_axis(axis, lengths, scale)
-    room = next(room for room in (0.001, 0.01, 0.1, 1.0) if room >= 1 - lowest)
+    # where nothing is wrong there is no difference to enlarge
+    room = next(room for room in (0.001, 0.01, 0.1, 1.0) if room >= 1 - lowest) if lowest < 1 else 1.0
     axis.set(title="IDs right, given the true prefix", xlabel="length", ylim=(1 - 1.05 * room, 1 + 0.05 * room))
 
 
 def _draw_places(axis: Any, placed: dict[str, ErrorCounts], style: dict[str, Style]) -> None:
-    """Draw shares of wrong answers with Wilson's intervals, which are wide where few answers are wrong."""
-    middle = [100 * (tenth + 0.5) / TENTHS for tenth in range(TENTHS)]
-    for name, found in placed.items():
+    """Draw shares of wrong answers with Wilson's intervals, which are wide where few answers are wrong.
+
+    Tenths without an error of any variant are left out, such as those in which short answers have no token.
+    """
+    filled = [tenth for tenth in range(TENTHS) if any(found.tenths[tenth] for found in placed.values())]
+    for number, (name, found) in enumerate(placed.items()):
         total = sum(found.tenths)
-        bounds = [wilson(count, total) for count in found.tenths]
-        shares = [count / total for count in found.tenths]
-        axis.plot(middle, shares, lw=1.4, ms=3.5, markeredgewidth=0, **style[name])
-        low, high = zip(*bounds, strict=True)
-        axis.fill_between(middle, low, high, color=style[name]["color"], alpha=0.13, lw=0)
+        # side by side, within 6 of the 10 percent
+        aside = 6 * ((number + 0.5) / len(placed) - 0.5)
+        places = [100 * (tenth + 0.5) / TENTHS + aside for tenth in filled]
+        shares = [found.tenths[tenth] / total for tenth in filled]
+        bounds = [wilson(found.tenths[tenth], total) for tenth in filled]
+        ends = [[abs(share - bound[side]) for share, bound in zip(shares, bounds, strict=True)] for side in (0, 1)]
+        axis.errorbar(places, shares, yerr=ends, lw=0.5, elinewidth=0.7, ms=2.8, markeredgewidth=0, **style[name])
     axis.set(
         xlim=(0, 100),
         xticks=[0, 25, 50, 75, 100],

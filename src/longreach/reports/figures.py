@@ -19,14 +19,14 @@ from longreach.reports.axes import (
     limit_lengths,
     make_panels,
     name_axes,
-    set_title,
+    set_titles,
     short_number,
     wrap,
 )
 from longreach.reports.curves import Group
 from longreach.reports.fields import ONE_PASS, Fields, named, select
 from longreach.reports.load import Result, RunResult, variant_order
-from longreach.reports.style import PAPER, TRAINED, Style, as_svg, save_figure, save_png, shades, styles
+from longreach.reports.style import TRAINED, Style, as_svg, paper_style, save_figure, save_png, shades, styles
 from longreach.system.labels import label
 
 __all__ = [
@@ -67,7 +67,7 @@ class _Line:
     style: Style
 
 
-@matplotlib.rc_context(PAPER)
+@paper_style()
 def reach_figure(
     results: Sequence[Result],
     metric: str | None = None,
@@ -101,7 +101,7 @@ def reach_figure(
         for chance in _chances(own, groups[0].metric):
             axis.axhline(chance, color="#555555", lw=0.8, ls=(0, (1, 2)))
             chances = True
-        set_title(axis, panel)
+    set_titles(axes, shown)
     axes[0].set(ylim=(-0.03, 1.04), yticks=QUARTERS, yticklabels=map("{:g}".format, QUARTERS))
     name_axes(axes, "length", metric_name(groups[0].metric))
     if title:
@@ -189,7 +189,7 @@ def _draw(axis: Any, one: Group, style: Style, depth: float) -> None:
         axis.plot(list(rates), list(rates.values()), color=style["color"], lw=0.5, alpha=0.45, zorder=2)
 
 
-@matplotlib.rc_context(PAPER)
+@paper_style()
 def loss_figure(results: Sequence[RunResult], size: Size = "page") -> Figure | None:
     """Draw the training loss by step, a line for each run; None if no run has logged any."""
     style = styles(variant_order(results))
@@ -202,35 +202,36 @@ def loss_figure(results: Sequence[RunResult], size: Size = "page") -> Figure | N
     figure, (axis,) = make_panels(1, size)
     shown: dict[str, Style] = {}
     for number, (steps, losses) in curves.items():
-        look = style[results[number].variant] | {"marker": ""}
-        axis.plot(steps, losses, lw=0.8, alpha=0.9, **look)
+        look = style[results[number].variant]
+        if len(steps) > 1:  # a single point has no line
+            look = look | {"marker": ""}
+        axis.plot(steps, losses, lw=0.8, ms=3.5, alpha=0.9, **look)
         shown.setdefault(results[number].variant, look)
     axis.set(xlabel="step", ylabel="training loss", yscale="log")
     axis.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
     axis.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5 if size == "column" else 8, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda step, _: short_number(step)))
-    legend_below(figure, [Line2D([], [], lw=1.4, label=label(name), **look) for name, look in shown.items()])
+    legend_below(figure, [Line2D([], [], lw=1.4, ms=3.5, label=label(name), **look) for name, look in shown.items()])
     return figure
 
 
-@matplotlib.rc_context(PAPER)
+@paper_style()
 def coverage_figure(results: Sequence[Result], size: Size = "page") -> Figure | None:
     """Draw how often training showed each part of its ID range, per variant; None if no result has a card."""
-    first = {result.variant: result for result in reversed(results) if result.card is not None}
-    names = [name for name in variant_order(results) if name in first]
+    cards = {result.variant: result.card for result in reversed(results) if result.card is not None}
+    names = [name for name in variant_order(results) if name in cards]
     if not names:
         return None
     style = styles(variant_order(results))
     figure, axes = make_panels(len(names), size, ratio=0.6, share_y=False)
     for axis, name in zip(axes, names, strict=True):
-        card = first[name].card
-        assert card is not None
+        card = cards[name]
         counts, total = card.id_coverage, max(1, sum(card.id_coverage))
         edges = [number / len(counts) for number in range(len(counts))]
         axis.bar(edges, [count / total for count in counts], 1 / len(counts), align="edge", color=style[name]["color"])
-        set_title(axis, f"{name}: IDs {card.trained_ids}")
         axis.set(xlim=(0, 1), xticks=[0, 0.5, 1], xticklabels=["0", "0.5", "1"])
         axis.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(3))
         axis.set_ylim(0, max(axis.get_ylim()[1], 1e-3))
+    set_titles(axes, [f"{name}: IDs {cards[name].trained_ids}" for name in names])
     name_axes(axes, "place in the range of IDs", "share in training")
     return figure

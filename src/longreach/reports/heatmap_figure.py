@@ -5,19 +5,17 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from longreach.errors import BadInput
 from longreach.evaluation import Score
-from longreach.reports.axes import QUARTERS, Size, make_panels, name_axes, set_title, short_number, wrap
+from longreach.reports.axes import QUARTERS, Size, make_panels, name_axes, set_titles, short_number, wrap
 from longreach.reports.curves import Group
 from longreach.reports.fields import Fields, named, select
 from longreach.reports.figures import metric_name
 from longreach.reports.load import Result
-from longreach.reports.style import PAPER
-from longreach.system.labels import label
+from longreach.reports.style import paper_style
 
 _LEGIBLE = 15
 """Points that a rate needs in its cell."""
@@ -26,7 +24,7 @@ Place = tuple[str, str]
 """Values of x and y."""
 
 
-@matplotlib.rc_context(PAPER)
+@paper_style()
 def heatmap_figure(
     results: Sequence[Result],
     metric: str | None = None,
@@ -61,16 +59,18 @@ def heatmap_figure(
     mesh: Any = None
     wrapped = [wrap(_number(row), 22 if size == "column" else 34) for row in rows]
     lines = max(text.count("\n") + 1 for text in wrapped)
-    grid_rows = axes[0].get_subplotspec().get_gridspec().nrows
-    figure.set_figheight(grid_rows * (0.65 + len(rows) * (0.07 + 0.12 * lines)))
+    grid = axes[0].get_subplotspec().get_gridspec()
+    letters = _letters_below(figure.get_figwidth(), grid.ncols, wrapped)
+    below = x if boundary is None else "length (dashed: longest in training)"
+    room = 0.65 + 0.12 * wrap(below, letters).count("\n")
+    figure.set_figheight(grid.nrows * (room + len(rows) * (0.07 + 0.12 * lines)))
     for axis, name in zip(axes, names, strict=True):
         middle = {place: median(rates) for place, rates in cells[name].items()}
         mesh = _draw(axis, middle, columns, rows, boundary)
-        set_title(axis, named(panels, name) if panels else "")
         axis.set_yticks(range(len(rows)), wrapped)
-    name_axes(
-        axes, label(x) if boundary is None else "length (dashed: longest in training)", "" if y == "variant" else y
-    )
+    if panels:
+        set_titles(axes, [named(panels, name) for name in names], letters)
+    name_axes(axes, below, "" if y == "variant" else y, letters)
     bar = figure.colorbar(mesh, ax=axes, fraction=0.05, aspect=18, pad=0.02)
     bar.outline.set_linewidth(0.6)
     bar.ax.tick_params(labelsize=7, width=0.6, length=2.5)
@@ -80,6 +80,12 @@ def heatmap_figure(
     bar.set_label(wrap(metric_name(groups[0].metric), max(14, int(15 * height))))
     _finish(figure, axes, columns, rows)
     return figure
+
+
+def _letters_below(width: float, columns: int, rows: Sequence[str]) -> int:
+    """Return how many letters fit under a panel, beside the names of rows and the bar of colours."""
+    names = max(len(line) for row in rows for line in row.split("\n"))
+    return max(12, int(14 * (width - 0.7 - names / 17) / columns))
 
 
 Scores = Sequence[tuple[Group, Score]]
@@ -151,7 +157,9 @@ def _finish(figure: Figure, axes: Sequence[Any], columns: list[str], rows: list[
 
 def _rate(rate: float) -> str:
     """Return two digits; only 0 and 1 themselves are written as such."""
-    return f"{rate:.0f}" if rate in (0, 1) else f"{min(0.99, max(0.01, rate)):.2f}"[1:]
+    if rate in (0, 1):
+        return f"{rate:.0f}"
+    return {"0.00": "<.01", "1.00": ">.99"}.get(text := f"{rate:.2f}", text[1:])
 
 
 def _number(text: str) -> str:

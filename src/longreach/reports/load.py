@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from statistics import median
+from typing import TypeVar
 
 from longreach.config import Plain
 from longreach.errors import BadInput
@@ -55,7 +56,7 @@ class Result:
     """Shortest and longest training length; None where a file does not tell."""
     title: str = ""
     command: str = ""
-    """Command that made it; empty where none was recorded."""
+    """Command that made it, or several joined by ` ; `; empty where none was recorded."""
     variants: tuple[str, ...] = ()
     """Variants of its recipe, in order."""
     measured: ModelMeasures | None = None
@@ -114,6 +115,9 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[RunResult], list[str]]:
     problems = []
     seen = set()
     for path in paths:
+        without = [folder for folder in _without_config(path) if folder.resolve() not in seen]
+        problems += [f"{folder} is left out: it has no config.yaml" for folder in without]
+        seen |= {folder.resolve() for folder in without}
         for folder in find_runs(path):
             if folder.path.resolve() in seen:
                 continue
@@ -132,7 +136,47 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[RunResult], list[str]]:
     if not results:
         named = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
         raise BadInput(f"no finished run in {', '.join(map(str, paths))}{f': {named}' if named else ''}")
-    return in_recipe_order(_tell_apart(results)), problems
+    return without_repeats(in_recipe_order(_tell_apart(results)), problems), problems
+
+
+def _without_config(path: Path) -> list[Path]:
+    """Return the folders at or below a path that have the scores of a run but not its settings."""
+    folders = sorted(record.parent for record in path.rglob("run.json"))
+    return [one for one in folders if (one / "scores.json").exists() and not (one / "config.yaml").exists()]
+
+
+AnyResult = TypeVar("AnyResult", bound=Result)
+
+
+def without_repeats(results: Sequence[AnyResult], problems: list[str]) -> list[AnyResult]:
+    """Return the results without those that repeat a variant, seed and all numbers of another one.
+
+    A line for each of them is added to `problems`.  Of a run and its table of scores the run stays.
+    """
+    kept: dict[tuple[str, int], list[AnyResult]] = {}
+    dropped = set()
+    for result in sorted(results, key=lambda result: not isinstance(result, RunResult)):
+        others = kept.setdefault((result.variant, result.seed), [])
+        same = next((other for other in others if _repeats(result, other)), None)
+        if same is None:
+            others.append(result)
+            continue
+        dropped.add(id(result))
+        name = f"{result.variant}, seed {result.seed} of {result.source}"
+        problems.append(f"{name} is left out: it repeats {same.source}")
+    return [result for result in results if id(result) not in dropped]
+
+
+def _repeats(result: Result, other: Result) -> bool:
+    """Return whether all scores, losses and measures of a result are those of another one."""
+    return all(
+        not mine or sorted(map(repr, mine)) == sorted(map(repr, theirs))
+        for mine, theirs in zip(_numbers(result), _numbers(other), strict=True)
+    )
+
+
+def _numbers(result: Result) -> tuple[Sequence[object], ...]:
+    return result.scores, result.losses, [] if result.measured is None else result.measured.entries
 
 
 def _with_curves(result: RunResult, problems: list[str]) -> RunResult:
@@ -166,10 +210,8 @@ def load_results(paths: Sequence[Path]) -> tuple[list[Result], list[str]]:
     files = [path for path in paths if is_results_file(path)]
     folders = [path for path in paths if path not in files]
     results: list[Result] = [result for path in files for result in _of_file(path, len(files) > 1)]
-    if not folders:
-        return results, []
-    runs, problems = load_runs(folders)
-    return [*results, *runs], problems
+    runs, problems = load_runs(folders) if folders else ([], [])
+    return without_repeats([*results, *runs], problems), problems
 
 
 def variant_order(results: Iterable[Result]) -> list[str]:
@@ -262,7 +304,7 @@ def _of_file(path: Path, several: bool) -> list[Result]:
                     card=part.card,
                     trained_lengths=part.trained.get((variant, seed)),
                     title=re.sub(r"[_-]+", " ", path.stem),
-                    command=part.commands[variant, seed],
+                    command=" ; ".join(part.commands.get((variant, seed), {})),
                 )
             )
     return found

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from rich.table import Table
 
 from longreach.evaluation import MEASURES, Measure
-from longreach.reports.axes import Size, legend_below, length_axis, limit_lengths, make_panels, set_title, wrap
+from longreach.reports.axes import Size, legend_below, length_axis, limit_lengths, make_panels, set_titles, wrap
 from longreach.reports.load import ModelMeasures, Result, variant_order
-from longreach.reports.style import PAPER, TRAINED, Style, shades, styles
+from longreach.reports.style import TRAINED, Style, paper_style, shades, styles
 from longreach.reports.tables import Column, TableRow, length_table
 from longreach.system.labels import label
 
@@ -185,7 +184,7 @@ def _table(lines: list[_Line], title: str, runs: Sequence[MeasuredRun], width: i
     return length_table(title, "median over seeds" if several else "", front, rows, [], width)
 
 
-@matplotlib.rc_context(PAPER)
+@paper_style()
 def measures_figure(results: Sequence[Result], title: str = "", size: Size = "page") -> Figure | None:
     """Draw each measure that exists against length, one panel each; None if nothing was measured.
 
@@ -293,5 +292,5 @@ def _frame(axis: Any, runs: Sequence[MeasuredRun], measure: str) -> None:
     left = axis.get_xlim()[0]
     if longest > left:
         axis.axvspan(left, longest, color=TRAINED, lw=0, zorder=0)
-    set_title(axis, TITLES[measure])
+    set_titles([axis], [TITLES[measure]])
     axis.set_xlabel("length")

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from longreach.errors import BadInput, argument
 from longreach.reports.axes import Scale, Size, choose
-from longreach.reports.curves import drawn
-from longreach.reports.errors_figure import errors_figure
+from longreach.reports.curves import drawn, has_exact_match, has_losses
+from longreach.reports.errors_figure import errors_figure, has_errors
 from longreach.reports.figures import coverage_figure, loss_figure, reach_figure, save_figure
 from longreach.reports.heatmap_figure import heatmap_figure
 from longreach.reports.load import Result, RunResult
@@ -61,13 +61,30 @@ def draw_figure(results: Sequence[Result], config: FigureConfig) -> tuple[Figure
     unused = [name for name in config.given() if name not in ("figure", *FIGURES[kind])]
     if unused:
         raise BadInput(f"{argument('figure', kind)} does not use {', '.join(map(argument, unused))}")
-    few, note = drawn(results)
+    few, note = drawn(results, lambda result: _shows(kind, config.metric, result))
     notes = [f"the figure shows {note.split(';')[0]}"] if note else []
     settings = {name: getattr(config, name) for name in config.given() if name != "figure"}
     figure = _draw(kind, few, settings)
     if figure is None:
         raise BadInput(f"there is nothing to draw for {argument('figure', kind)}: {_LACKING[kind]}")
     return figure, notes
+
+
+def _shows(kind: str, metric: str | None, result: Result) -> bool:
+    """Return whether a kind of figure draws something of a result."""
+    match kind:
+        case "errors":
+            return has_errors(result)
+        case "mass":
+            return result.measured is not None
+        case "training":
+            return isinstance(result, RunResult) and bool(result.training)
+        case "coverage":
+            return result.card is not None
+        case "losses":
+            return has_losses(result)
+        case _:
+            return has_exact_match(result) if metric is None else any(s.metric == metric for s in result.scores)
 
 
 _LACKING = {

@@ -1,7 +1,7 @@
 """Write the report of probes: a page, figures, and all figures as numbers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from longreach.errors import BadInput
@@ -23,7 +23,7 @@ from longreach.system.files import write_atomically
 
 @dataclass(frozen=True)
 class ProbeReport:
-    rows: list[SummaryRow]
+    rows: list[SummaryRow] = field(repr=False)
     html: Path
     csv: Path
     json: Path

@@ -1,7 +1,9 @@
 """One look for every figure: colours, sizes of a paper's columns, and files that are the same on every call."""
 
 import io
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,19 @@ from matplotlib.figure import Figure
 from longreach.system.files import write_atomically
 from longreach.system.palette import DASHES, MARKERS, Style, styles
 
-__all__ = ["PAPER", "TRAINED", "WIDTHS", "Style", "as_svg", "save_figure", "save_png", "shades", "styles"]
+__all__ = [
+    "PAPER",
+    "TRAINED",
+    "WIDTHS",
+    "Style",
+    "any_letters",
+    "as_svg",
+    "paper_style",
+    "save_figure",
+    "save_png",
+    "shades",
+    "styles",
+]
 
 WIDTHS = {"column": 3.25, "page": 6.75}
 """Inches."""
@@ -31,6 +45,22 @@ PAPER: dict[Any, Any] = {
 }
 """Settings of matplotlib: sizes are read at the printed width."""
 
+
+@contextmanager
+def paper_style() -> Iterator[None]:
+    """Draw with `PAPER` and `any_letters`."""
+    with matplotlib.rc_context(PAPER), any_letters():
+        yield
+
+
+@contextmanager
+def any_letters() -> Iterator[None]:
+    """Silence warnings about letters that the font lacks: they are drawn as boxes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from (current )?font", UserWarning)
+        yield
+
+
 TRAINED = "#ECECEC"
 """The range of training lengths."""
 
@@ -48,10 +78,12 @@ def shades(names: Sequence[str]) -> dict[str, Style]:
     }
 
 
+@any_letters()
 def save_png(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+@any_letters()
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a PDF with embedded fonts, an SVG with letters as outlines, or a PNG of 300 dots per inch.
 
@@ -65,6 +97,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     write_atomically(path, content.getvalue())
 
 
+@any_letters()
 def as_svg(figure: Figure) -> str:
     """Return the drawing alone, without XML's preamble, to stand in a page."""
     out = io.StringIO()

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, get_args
 
-import matplotlib
 import torch
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -18,7 +17,7 @@ from longreach.evaluation import RISE, By, Loss, sizes_held
 from longreach.reports.axes import Scale, Size, legend_below, length_axis, limit_lengths, make_panels, wrap
 from longreach.reports.curves import headline_groups
 from longreach.reports.load import Result, variant_order
-from longreach.reports.style import PAPER, Style, styles
+from longreach.reports.style import Style, paper_style, styles
 from longreach.reports.tables import Column, TableRow, length_table, reach_ratio, score_table
 from longreach.system.labels import label
 
@@ -100,7 +99,7 @@ def losses_to_csv(results: Sequence[Result], labels: Sequence[Mapping[str, str]]
     return out.getvalue()
 
 
-@matplotlib.rc_context(PAPER)
+@paper_style()
 def losses_figure(
     results: Sequence[Result], title: str, size: Size = "page", scale: Scale | None = None
 ) -> Figure | None:

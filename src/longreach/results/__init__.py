@@ -7,7 +7,7 @@ try:
 except ImportError as error:
     raise BadInput("tables of results need pyarrow: pip install 'longreach[table]'") from error
 
-from longreach.results.export import check_form, export
+from longreach.results.export import TYPESET, check_form, export
 from longreach.results.pivot import SUMMARIES, pivot
 from longreach.results.select import Selection
 from longreach.results.table import cells, load_runs, varied
@@ -15,6 +15,7 @@ from longreach.results.where import ColumnCondition, parse_condition
 
 __all__ = [
     "SUMMARIES",
+    "TYPESET",
     "ColumnCondition",
     "Selection",
     "cells",

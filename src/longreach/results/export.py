@@ -16,6 +16,8 @@ from longreach.system.files import write_atomically
 from longreach.system.labels import visible
 
 FORMS = (".parquet", ".csv", ".json", ".tex", ".md")
+TYPESET = (".tex", ".md")
+"""Forms to be read by people."""
 _MOST = 5_000
 """Rows of a table that is typeset."""
 

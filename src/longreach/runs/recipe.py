@@ -105,17 +105,17 @@ def parse_recipe(
     overrides = move_fields({key: value for key, value in changes.items() if key not in _HEAD})
     seeds = seeds_of(name, content)
     _refuse_unknown_keys(overrides)
-    built, other_tasks = {}, []
+    built, changed = {}, []
     for variant, own in variant_settings(name, content).items():
         # what is changed may not even exist in the others
         settings = merge(own, overrides) if only is None or variant in only else own
         if "preset" in content:
             settings = with_test_lengths(content["preset"], settings)
         built[variant] = build_config(settings)
-        if task_name(own) not in (None, task_name(settings)):
-            other_tasks.append(built[variant].task.name)
-    if other_tasks:  # title and text are about another task, unless flags give them too
-        title = changes.get("title", changed_title(name, other_tasks))
+        if any(read(own) not in (None, read(settings)) for read in (task_name, _training_lengths)):
+            changed.append(built[variant].task.name)
+    if changed:  # title and text are about other runs, unless flags give them too
+        title = changes.get("title", changed_title(name, changed))
         content = merge(content, {"title": title, "about": changes.get("about", "")})
     return Recipe(
         name=name,
@@ -127,7 +127,7 @@ def parse_recipe(
 
 
 def changed_title(recipe: str, tasks: Sequence[str]) -> str:
-    """Return the title of runs whose tasks are not those of their recipe."""
+    """Return the title of runs whose tasks or training lengths are not those of their recipe."""
     return f"{', '.join(dict.fromkeys(tasks))}, changed from {recipe}"
 
 
@@ -135,6 +135,12 @@ def task_name(settings: Mapping[str, Any]) -> object:
     """Return the name of the task of plain settings; None if they name none."""
     task = settings.get("task")
     return task.get("name") if isinstance(task, Mapping) else task
+
+
+def _training_lengths(settings: Mapping[str, Any]) -> object:
+    """Return the training lengths of plain settings; None if they name none."""
+    train = settings.get("train")
+    return train.get("lengths") if isinstance(train, Mapping) else None
 
 
 def seeds_of(name: str, content: Mapping[str, Any]) -> tuple[int, ...]:

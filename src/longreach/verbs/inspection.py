@@ -77,8 +77,9 @@ def inspect(
         write_atomically(path, _page(trained, found, seed or 0, prompts, step or 0).encode())
     elif path is not None:
         from longreach.evaluation.attention_figure import draw  # matplotlib takes a while to load
+        from longreach.reports import save_png
 
-        draw(found[0]).savefig(path, dpi=150)
+        save_png(draw(found[0]), path)
     return Inspection(found[0], more, found)
 
 
