@@ -100,6 +100,7 @@ def test_growth_that_reads_states_gets_those_of_every_token():
     torch.testing.assert_close(twin(sample.tokens, ids), model(sample.tokens, ids), rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.__version__.startswith("2.11."), reason="torch 2.11 compiles wrong gradients on CPUs")
 def test_compiled_layers_do_it_too():
     errors = run_apart(Path(__file__).with_name("check_compiled_by_token.py"))

@@ -31,6 +31,7 @@ def obstacle(model, **execution):
     return plan_for(model, **execution).unused.get("fused_layers", "")
 
 
+@pytest.mark.slow
 def test_they_compute_what_plain_layers_do():
     errors = run_apart(Path(__file__).with_name("check_fused_layers.py"), interpreted=True)
     worst = {group: max(max(found) for found in of_group.values()) for group, of_group in errors.items()}

@@ -28,6 +28,7 @@ from longreach.training import Step, TrainConfig, TrainingStream, build_optimize
 pytest.importorskip("triton")
 
 
+@pytest.mark.slow
 def test_the_kernels_compute_what_the_core_does():
     errors = run_apart(Path(__file__).with_name("check_pointer.py"), interpreted=True)
     assert len(errors) == 55

@@ -185,8 +185,15 @@ def train(folder, dataset, resume=None, workers=0, model=None, callbacks=True, c
     return model.state_dict(), seen
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", ["pose", "coupled"])
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [
+        ("pose", 2),
+        ("coupled", 0),
+        pytest.param("pose", 0, marks=pytest.mark.slow),
+        pytest.param("coupled", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_a_resumed_training_is_bit_for_bit_the_same(kind, workers, tmp_path):
     pytest.importorskip("accelerate")
 

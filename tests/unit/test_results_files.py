@@ -16,6 +16,7 @@ from longreach.live import SweepRecord, write_sweep
 from longreach.reports import load_results
 from longreach.reports.explorer import as_script, explorer_data, swept
 from longreach.reports.load import variant_order
+from longreach.runs import variant_names
 
 RESULTS = Path(__file__).parents[2] / "results"
 CARD = {
@@ -237,3 +238,9 @@ def test_variants_of_a_sweep_stand_in_its_order(tmp_path):
     assert variant_order(results) == list(names)
     (tmp_path / "out" / "sweep.json").write_text("{")
     assert [result.variant for result in load_results([tmp_path / "out"])[0]] == ["v0", "v1", "v2"]
+
+
+def test_a_file_named_like_a_recipe_has_its_order():
+    results, _ = load_results([RESULTS / "variable_assignment.csv"])
+    assert variant_order(results) == variant_names("variable_assignment")
+    assert list(dict.fromkeys(result.variant for result in results)) == variant_names("variable_assignment")

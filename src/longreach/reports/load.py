@@ -284,9 +284,11 @@ def _order_of_sweep(results: list[RunResult]) -> tuple[str, ...]:
 def _of_file(path: Path, several: bool) -> list[Result]:
     """Return one result for each variant and seed of a file; `several` files put their names before variants.
 
-    Parts of a file that repeat a variant and a seed are numbered.
+    Parts of a file that repeat a variant and a seed are numbered.  A file that is named like a shipped recipe has the
+    recipe's order, and so its colours.
     """
     found: list[Result] = []
+    order = variant_names(path.stem)
     seen: set[tuple[str, int]] = set()
     for number, part in enumerate(read_results_file(path), start=1):
         again = not seen.isdisjoint(part.models())
@@ -307,6 +309,9 @@ def _of_file(path: Path, several: bool) -> list[Result]:
                     command=" ; ".join(part.commands.get((variant, seed), {})),
                 )
             )
+    if {result.variant for result in found} <= set(order):
+        found = [replace(result, variants=tuple(order)) for result in found]
+        found.sort(key=lambda result: order.index(result.variant))
     return found
 
 
