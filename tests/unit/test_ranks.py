@@ -156,7 +156,12 @@ def same(one, other):
     assert mine.keys() == theirs.keys()
     for name in mine:
         torch.testing.assert_close(mine[name], theirs[name], rtol=1e-2, atol=1e-4)
-    assert [(score.length, score.metric) for score in one.scores()] == [(s.length, s.metric) for s in other.scores()]
+    assert _metrics(one) == _metrics(other)
+
+
+def _metrics(folder):
+    """Return what was scored, without errors by place and kind: those exist only where rounding let some happen."""
+    return [(s.length, s.metric) for s in folder.scores() if not s.metric.startswith(("first_error", "error_id"))]
 
 
 @pytest.mark.parametrize(
