@@ -67,6 +67,7 @@ def test_a_single_logged_loss_is_a_point(tmp_path):
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error")
 def test_letters_that_the_font_lacks_warn_nobody(tmp_path):
     results = [_result(name, rate=50) for name in ("\u6f22\u5b57", "\u0e01")]
     for number, draw in enumerate((reach_figure, heatmap_figure, coverage_figure)):

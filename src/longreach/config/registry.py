@@ -12,7 +12,7 @@ T = TypeVar("T")
 _TABLES: dict[str, dict[str, type]] = {}
 _BASES: dict[type, str] = {}
 _SHORT: dict[str, dict[str, dict[str, Any]]] = {}
-"""By kind and short name: the full name of a class, and settings of it."""
+"""Short names: kind and short name -> the full name of a class, and its settings."""
 
 
 def kind(name: str) -> Callable[[type[T]], type[T]]:

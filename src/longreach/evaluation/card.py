@@ -44,7 +44,7 @@ class Card:
     task_check: str = "not recorded"
     """Whether a task from outside longreach was checked before training."""
     questions: str = "not recorded"
-    """Whether models of different training seeds were asked the same questions."""
+    """Test samples: the same for every training seed, or others."""
     task_settings: str = "not recorded"
     """Settings of the task that differ from its defaults."""
     chance: float | None = None

@@ -28,7 +28,7 @@ from longreach.system.imports import NotTrusted
 from longreach.tasks import Sample, Task
 
 _COLUMNS = ("seed", "length", "metric", "hits", "samples", "rate", "low", "high")
-"""Of scores: names that no axis can have."""
+"""Columns of scores, which no axis may have as its name."""
 
 
 @dataclass(frozen=True, kw_only=True)

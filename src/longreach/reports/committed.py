@@ -37,7 +37,7 @@ class FileRows:
     losses: dict[Model, list[Loss]] = field(default_factory=dict)
     measures: dict[Model, list[Measure]] = field(default_factory=dict)
     best: dict[Model, list[Measure]] = field(default_factory=dict)
-    """Those of the measures that belong to a chosen head."""
+    """Measures of the chosen heads."""
     trained: dict[Model, tuple[int, int]] = field(default_factory=dict)
     commands: dict[Model, dict[str, None]] = field(default_factory=dict)
     """All commands of a model, in order."""

@@ -31,7 +31,7 @@ _THIN = {
     (False, True): "thin: seeds, lowest 1% of steps",
     (True, True): "thin: seeds, other heads, lowest 1% of steps",
 }
-"""What thin lines are, by whether there are panels of attention and of margins."""
+"""Legends of thin lines, by the panels that exist: (attention, margins)."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class VariableAssignment(Task):
     query_id: Literal["reserved", "given"] = "reserved"
     """Coupled ID of the query: reserved, or the ID of its statement, which gives the first hop away."""
     distractors: Literal["chains", "pointers"] = "chains"
-    """What the other statements are: chains of the same law, or pointers at any other name outside the chain.  Pointers
+    """Other statements: chains of the same law, or pointers at any other name outside the chain.  Pointers
     give the chain away: its names stand on the right another number of times, and its end alone is marked."""
     into_chain: float = 0.0
     """Probability that another statement points at a name of the chain instead.  Above 0, the most frequent names of a
