@@ -87,6 +87,7 @@ from longreach.tasks import (
     SolveEquation,
     Sort,
     SparseParity,
+    SparseParityScratchpad,
     StackManipulation,
     Subtraction,
     Tape,
@@ -101,6 +102,13 @@ from longreach.tasks.planted_laws import FixedGaps, SumMod, TableLabel, UniformT
 TASKS = [
     SparseParity(k=Span(1, 4)),
     SparseParity(k=Span(2, 2)),
+    SparseParity(k=Span(1, 5), label="sum_mod_4"),
+    SparseParity(k=Span(1, 5), label="majority"),
+    SparseParity(k=Span(1, 5), label="first"),
+    SparseParity(k=Span(1, 4), begin=True),
+    SparseParity(k=Span(1, 5), label="sum_mod_4", begin=True),
+    SparseParityScratchpad(k=Span(1, 4)),
+    SparseParityScratchpad(numbering="all"),
     ParityScratchpad(),
     Planted(),
     Planted(

@@ -39,6 +39,7 @@ from longreach.runs import check
 
 GRU = RecurrentConfig(layers=2, width=32)
 COPYING = replace(TINY, copy_head=True)
+BY_COSINE = replace(COPYING, copy_scores="cosine")
 BY_ID = replace(TINY, id_heads=1)
 POINTING = replace(TINY, dependency_head=True)
 ASSIGNMENT = VariableAssignment(num_names=40, hops=Span(1, 3), name_tokens=2)
@@ -54,7 +55,9 @@ def _decisive(config, task):
     return model
 
 
-@pytest.mark.parametrize("config", [GRU, replace(GRU, tie_embeddings=True), COPYING, POINTING, BY_ID], ids=str)
+@pytest.mark.parametrize(
+    "config", [GRU, replace(GRU, tie_embeddings=True), COPYING, BY_COSINE, POINTING, BY_ID], ids=str
+)
 @pytest.mark.parametrize("task", [ParityScratchpad(), ASSIGNMENT, SparseParity(k=Span(1, 3))], ids=str)
 def test_cached_equals_uncached_and_batched_equals_one_by_one(config, task):
     model = _decisive(config, task)
@@ -80,8 +83,9 @@ def test_a_recurrent_net_reads_one_token_at_a_time_and_no_ids():
     assert torch.equal(model(tokens, 5 * ids), whole)
 
 
-def test_a_copying_head_mixes_the_vocabulary_with_what_was_read():
-    model = _decisive(COPYING, ParityScratchpad())
+@pytest.mark.parametrize("config", [COPYING, BY_COSINE], ids=str)
+def test_a_copying_head_mixes_the_vocabulary_with_what_was_read(config):
+    model = _decisive(config, ParityScratchpad())
     tokens = torch.tensor([[2, 3, 3, 1, 2]])
     ids = torch.arange(5).expand(1, 1, 5)
     hidden = model(tokens, ids)
@@ -92,7 +96,11 @@ def test_a_copying_head_mixes_the_vocabulary_with_what_was_read():
         state = hidden[0, at]
         gate = model.copy_head.gate(state).sigmoid()
         growth = 1 + model.copy_head.look_back.slope * torch.tensor(at + 1.0).log()
-        products = past.memory[0, : at + 1] @ model.copy_head.look_back.query(state) / 32**0.5
+        query, memory = model.copy_head.look_back.query(state), past.memory[0, : at + 1]
+        if config.copy_scores == "cosine":
+            products = 10 * torch.nn.functional.cosine_similarity(query[None], memory, dim=1)
+        else:
+            products = memory @ query / 32**0.5
         weights = (growth * products).softmax(0)
         expected = (1 - gate) * model.head(state).softmax(0)
         for earlier in range(at + 1):

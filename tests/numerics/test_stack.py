@@ -84,6 +84,23 @@ CASES = {
         Sequential(),
         TransformerConfig(layers=1, width=16, heads=2, copy_head=True, dependency_head=True),
     ),
+    "copy head by cosines, pointer without tokens added": (
+        ASSIGNMENT,
+        Predicted(max_id=40),
+        TransformerConfig(
+            layers=1,
+            width=16,
+            heads=2,
+            copy_head=True,
+            copy_scores="cosine",
+            position_head=PointerConfig(add_token=False),
+        ),
+    ),
+    "PoSE with bounded levels": (
+        ASSIGNMENT,
+        Pose(max_id=60, bounded_levels=True),
+        TransformerConfig(layers=1, width=16, heads=2),
+    ),
 }
 
 

@@ -23,7 +23,7 @@ class FastPointer(Pointer):
 
     def remember(self, hidden: Float[Tensor, "b t w"], tokens: Float[Tensor, "b t w"]) -> Float[Tensor, "b t m"]:
         keys: Tensor = self.keys(torch.cat([hidden, tokens], dim=-1))
-        return self._direction(keys, tokens) if self.normalise else keys
+        return self._direction(keys, tokens if self.add_token else None) if self.normalise else keys
 
     def log_probabilities(
         self, steps: Steps, targets: Int[Tensor, "b g a"], last: int | None
@@ -56,7 +56,7 @@ class FastPointer(Pointer):
 
         query: Tensor = level.query(raw)
         if self.normalise:
-            query = self._direction(query, steps.token if level.config.see_token else None)
+            query = self._direction(query, steps.token if level.config.see_token and self.add_token else None)
         integers = (
             steps.visible,
             target,

@@ -92,6 +92,9 @@ class _StackedLookBack(LookBack):
     def slope_of(self, hidden: Float[Tensor, "b a w"]) -> Float[Tensor, "b 1"]:
         return by_row(self.slope, len(hidden))[:, None]
 
+    def scale_of(self, hidden: Float[Tensor, "b a w"]) -> Float[Tensor, "#b 1"]:
+        return by_row(self.log_scale.exp(), len(hidden))[:, None]
+
 
 class _StackedPointing(Pointing):
     def scale_and_slope(self, query: Float[Tensor, "b a w"]) -> tuple[Float[Tensor, "b 1 1"], Float[Tensor, "b 1 1"]]:

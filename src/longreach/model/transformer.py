@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -39,6 +39,8 @@ class TransformerConfig(LayerConfig):
     """How position IDs are predicted, for the ID policy `predicted`."""
     copy_head: bool = False
     """Whether the output may copy a token that was read instead of naming one of the vocabulary."""
+    copy_scores: Literal["product", "cosine"] = "product"
+    """Scores of the copy head: plain products, or cosines with a learned scale as in the position head `pointer`."""
     dependency_head: bool = False
     """A control: whether training also asks every state to point at the tokens that its answer token depends on.
     Nothing of it is fed back."""
@@ -47,6 +49,8 @@ class TransformerConfig(LayerConfig):
         super().__post_init__()
         if self.loops < 1:
             raise ValueError(f"model.loops must be at least 1, got {self.loops}")
+        if self.copy_scores == "cosine" and not self.copy_head:
+            raise ValueError("model.copy_scores: cosine needs model.copy_head")
         if self.inject and self.loops == 1:
             raise ValueError("model.inject needs loops: a single round reads its input anyway")
 
@@ -76,7 +80,7 @@ class Transformer(Model):
         self.blocks = nn.ModuleList(Block(config, config.attention.build(shape)) for _ in range(config.layers))
         head = config.position_head
         self.position_head = None if head is None else head.build(shape, self.encoding)
-        self.copy_head = CopyHead(config.width) if config.copy_head else None
+        self.copy_head = CopyHead(config.width, config.copy_scores == "cosine") if config.copy_head else None
         self.dependency_head = LookBack(config.width) if config.dependency_head else None
 
     def states(

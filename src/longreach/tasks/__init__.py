@@ -57,7 +57,7 @@ from longreach.tasks.reverse import Reverse
 from longreach.tasks.scan import Scan
 from longreach.tasks.solve_equation import SolveEquation
 from longreach.tasks.sorting import BucketSort, Sort
-from longreach.tasks.sparse_parity import SparseParity
+from longreach.tasks.sparse_parity import SparseParity, SparseParityScratchpad
 from longreach.tasks.stack_manipulation import StackManipulation
 from longreach.tasks.subtraction import Subtraction
 from longreach.tasks.tape import Tape
@@ -134,6 +134,7 @@ __all__ = [
     "SolveEquation",
     "Sort",
     "SparseParity",
+    "SparseParityScratchpad",
     "StackMachine",
     "StackManipulation",
     "StringSearch",

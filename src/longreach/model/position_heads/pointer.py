@@ -30,8 +30,10 @@ class PointerConfig(PositionHeadConfig):
     moves: Annotated[int, Bounds(high=1000)] = 1
     """The most steps, up or down, by which a copied ID is moved."""
     normalise: bool = True
-    """Compare directions, and tokens as they are besides what is learned of them.  A plain product, trained among a
-    few tokens, tells only a few apart: a crowd of others has better matches by chance."""
+    """Compare directions instead of plain products.  A plain product, trained among a few tokens, tells only a few
+    apart: a crowd of others has better matches by chance."""
+    add_token: bool = True
+    """Whether `normalise` adds the embeddings of tokens to what is learned of them."""
     start: Annotated[float, Bounds()] = 0.2
     """Initial slope of the growth of scores."""
     kind_first: bool = False
@@ -57,6 +59,7 @@ class Pointer(PositionHead):
         self.features = Features(shape.width, config.see_token)
         self.moves = tuple(range(-config.moves, config.moves + 1))
         self.normalise, self.across_levels = config.normalise, config.across_levels
+        self.add_token = config.add_token
         self.width = shape.width
         self.growing = [level for level, size in enumerate(shape.level_sizes) if size == 0]
         self.memory_size = shape.width * len(self.growing)
@@ -75,7 +78,8 @@ class Pointer(PositionHead):
         # the token itself beside its state: what a name is should not fade as more is read
         keys = self.keys(torch.cat([hidden, tokens], dim=-1))
         if self.normalise:
-            parts = [direction(part, tokens) for part in torch.split(keys, self.width, dim=-1)]
+            added = tokens if self.add_token else None
+            parts = [direction(part, added) for part in torch.split(keys, self.width, dim=-1)]
             keys = torch.cat(parts, dim=-1)
         return keys  # type: ignore[no-any-return]
 
@@ -158,7 +162,7 @@ class Pointing(nn.Module):
         """Return the scores; those of other levels are left out where they are `hidden`."""
         visible, query = steps.visible, self.query(raw)
         if self.config.normalise:
-            query = direction(query, steps.token if self.config.see_token else None)
+            query = direction(query, steps.token if self.config.see_token and self.config.add_token else None)
         else:
             query = query / memory.shape[-1] ** 0.5
         scale, slope = self.scale_and_slope(query)

@@ -67,6 +67,9 @@ class Pose(_UpToMaxId):
 
     chunks: Annotated[int, Bounds(high=1000)] = 2
     """Number of chunks."""
+    bounded_levels: bool = False
+    """Whether tokens of the prompt also carry the IDs of the task's coupling that are bounded, such as the place of a
+    token in its statement; tokens of the answer carry 0 there."""
     first_chunk: Literal["any", "half"] = "any"
     """The first chunk has 1..n-1 of n tokens, or 1..(n+1)//2 as in the authors' code, which has two chunks."""
 
@@ -78,6 +81,23 @@ class Pose(_UpToMaxId):
             raise ValueError(f"pose.first_chunk must be any or half, got {self.first_chunk!r}")
         if self.first_chunk == "half" and self.chunks != 2:
             raise ValueError(f"pose.first_chunk: half needs chunks: 2, got {self.chunks}")
+
+    def check(self, task: Task, longest: Sample) -> None:
+        super().check(task, longest)
+        if self.bounded_levels and len(self.level_sizes(task)) == 1:
+            raise BadInput(f"pose.bounded_levels: the coupling of {task.name} has no bounded level")
+
+    def level_sizes(self, task: Task) -> tuple[int, ...]:
+        bounded = [level.size for level in task.coupling_levels if not level.grows]
+        return (0, *bounded) if self.bounded_levels else (0,)
+
+    def assign(self, task: Task, sample: Sample) -> Int[Tensor, "b g t"]:
+        counted = super().assign(task, sample)
+        if not self.bounded_levels:
+            return counted
+        bounded = [number for number, level in enumerate(task.coupling_levels) if not level.grows]
+        in_prompt = counted < sample.prompt_tokens[:, None, None]
+        return torch.cat([counted, task.coupling(sample, "aligned")[:, bounded] * in_prompt], dim=1)
 
     def relabel(self, task: Task, sample: Sample, ids: Int[Tensor, "b g t"], draws: Draws) -> Int[Tensor, "b g t"]:
         if self.chunks == 1:
@@ -93,7 +113,7 @@ class Pose(_UpToMaxId):
             larger = skip + draws.below(f"skip {chunk}", room - skip + 1, 1)
             shift = shift + (larger - skip) * (ids[:, 0] >= cuts[:, chunk - 1 : chunk])
             skip = larger
-        return ids + shift[:, None]
+        return torch.cat([ids[:, :1] + shift[:, None], ids[:, 1:]], dim=1)
 
 
 @register("ids", "uniform_pose")
