@@ -175,7 +175,7 @@ def test_flags_and_lengths(tmp_path, capsys):
     assert written["samples"] == 12
     assert "dependencies" not in written["columns"]
     note = json.loads((tmp_path / "a.jsonl.vocabulary.json").read_text())
-    assert note["task"] == {"name": "sparse_parity", "k": "2"}
+    assert note["task"] == {"name": "sparse_parity", "k": "2", "label": "parity", "begin": False}
     assert note["form"] == "published"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "a.jsonl.vocabulary.json"]
 
