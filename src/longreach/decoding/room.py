@@ -12,8 +12,8 @@ def prompt_with_room(
 ) -> Sample:
     """Return a batch of one prompt with room for `most` tokens, by default for twice the prompt and 16.
 
-    There is no more room than the model's tables have IDs for.  Where the IDs of tests are drawn, the default is as much
-    room as they are drawn for.
+    There is no more room than the model's tables have IDs for.  Where the IDs of tests are drawn, the default is as
+    much room as they are drawn for.
     """
     room = most
     if room is None:

@@ -1,6 +1,6 @@
 """Hugging Face: models read from there and written for there, and training of their models with our position IDs."""
 
-from longreach.hf.convert import from_huggingface, to_huggingface
+from longreach.hf.convert import from_huggingface, to_huggingface, wrap_for_huggingface
 from longreach.hf.load import load_huggingface
 from longreach.hf.training import CoupledDataset, PoseDataset, position_callback
 from longreach.hf.uncut import UncutCollator, check_attention_uncut, keep_attention_uncut
@@ -16,6 +16,7 @@ __all__ = [
     "load_huggingface",
     "position_callback",
     "to_huggingface",
+    "wrap_for_huggingface",
 ]
 
 

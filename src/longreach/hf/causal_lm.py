@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from longreach.decoding import SamplingConfig, generate, prompt_with_room, write_answers
+from longreach.decoding import generate, prompt_with_room, write_answers
 from longreach.decoding.generate import Writing
 from longreach.errors import BadInput
 from longreach.hf.model_type import LongreachConfig, Words
@@ -142,8 +142,8 @@ class LongreachForCausalLM(_PreTrainedModel, _GenerationMixin):  # type: ignore[
     ) -> Int[Tensor, "b _"]:
         """Return prompts with their answers, as `longreach predict` gives them.
 
-        Options are those of Hugging Face's `generate`, as far as `Request` knows them; others raise BadInput.  By default
-        answers have up to twice as many tokens as the prompt and 16, and the likeliest token is taken.
+        Options are those of Hugging Face's `generate`, as far as `Request` knows them; others raise BadInput.  By
+        default answers have up to twice as many tokens as the prompt and 16, and the likeliest token is taken.
         `prompt_ids_only` restricts predicted IDs to those of the prompt.
         """
         task, policy = self.asked.task, self.asked.ids
@@ -219,7 +219,8 @@ class _Loop:
 
 
 def loaded(config: LongreachConfig, weights: Mapping[str, Tensor]) -> LongreachForCausalLM:
-    """Return the model with these weights of ours."""
-    model = LongreachForCausalLM(config)
-    model.model.load_state_dict(weights)
-    return model.eval()
+    """Return the model with these weights of ours, in their precision and place."""
+    model: Any = LongreachForCausalLM(config)
+    like = next(iter(weights.values()))
+    model.to(device=like.device, dtype=like.dtype).model.load_state_dict(weights)
+    return model.eval()  # type: ignore[no-any-return]

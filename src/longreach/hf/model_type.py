@@ -10,7 +10,7 @@ from typing import Any
 from longreach.config import Settings, build, to_plain, upgrade_recorded
 from longreach.errors import BadInput
 from longreach.model import Model, ModelConfig, shape_model
-from longreach.positions.ids import IdPolicy, Sequential
+from longreach.positions.ids import IdPolicy
 from longreach.system.files import one_line
 from longreach.system.huggingface import import_transformers
 from longreach.system.imports import NotTrusted, RunOrigin, names_of_run

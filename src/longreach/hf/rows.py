@@ -95,5 +95,11 @@ def stack_prompts(prompts: Sequence[Sample], device: torch.device) -> Sample:
         ]
         return torch.cat(padded).to(device)
 
-    names = ("tokens", "answer", "given", "length", "num_tokens", "prompt_tokens")
-    return Sample(**{name: stacked(name) for name in names})
+    return Sample(
+        tokens=stacked("tokens"),
+        answer=stacked("answer"),
+        given=stacked("given"),
+        length=stacked("length"),
+        num_tokens=stacked("num_tokens"),
+        prompt_tokens=stacked("prompt_tokens"),
+    )

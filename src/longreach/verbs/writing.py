@@ -1,8 +1,6 @@
 """`dataset`: write samples of a task as JSON lines or Parquet, for other programs."""
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from torch import Tensor
 from longreach.config import Lengths, Span, build_part, to_plain
 from longreach.errors import BadInput, argument
 from longreach.seeding import stream
-from longreach.system.files import replacing, write_atomically
+from longreach.system.files import new_folder, replacing, write_atomically
 from longreach.tasks import Form, Sample, Task
 from longreach.tasks.base import NotStated
 from longreach.tasks.plain import run_foreign
@@ -132,7 +130,7 @@ def write_dataset(
                 write(sink, all_lengths)
                 write_atomically(side, reader.note())
         else:
-            with _new_folder(out) as folder:
+            with new_folder(out) as folder:
                 for length in all_lengths:
                     with _sink(folder / f"length-{length}{_LINES}", reader.columns) as sink:
                         write(sink, [length])
@@ -300,19 +298,6 @@ def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, int]) -> Iterato
     schema = pa.schema({name: kind(depth) for name, depth in columns.items()})
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         yield lambda rows: writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-
-
-@contextmanager
-def _new_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder that takes its place when the block ends."""
-    path = path.resolve()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")  # not .part, which `remove_leftovers` unlinks
-    try:
-        temporary.mkdir()
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _card(task: Task, lengths: Sequence[int], samples: int, seed: int) -> str:
