@@ -106,9 +106,9 @@ def _refused(capsys, *arguments):
 
 
 def test_what_cannot_be_written_is_one_line(runs, tmp_path, capsys):
-    folder = tmp_path / "exported"
-    assert "cannot give them as ids coupled does" in _refused(capsys, runs["coupled"].path, folder)
-    assert "with the attention scaled_softmax" in _refused(capsys, runs["scaled"].path, folder)
+    folder, plain = tmp_path / "exported", ("--format", "huggingface")
+    assert "cannot give them as ids coupled does" in _refused(capsys, runs["coupled"].path, folder, *plain)
+    assert "with the attention scaled_softmax" in _refused(capsys, runs["scaled"].path, folder, *plain)
     assert "--longest must be at least 1, got 0" in _refused(capsys, runs["neox"].path, folder, "--longest", "0")
     assert "nowhere" in _refused(capsys, tmp_path / "nowhere", folder)
     assert not folder.exists()

@@ -13,6 +13,7 @@ from longreach.runs import RunConfig, RunFolder, load_model
 from longreach.system.files import new_folder, write_atomically
 from longreach.tasks import Text
 from longreach.text import as_subwords
+from longreach.text.hub import quiet_loading
 
 ExportFormat = Literal["auto", "huggingface", "longreach"]
 
@@ -70,7 +71,8 @@ def export(
     theirs, reason = _converted(config, model, format, longest)
     target.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(target) as place:
-        theirs.save_pretrained(place)
+        with quiet_loading():
+            theirs.save_pretrained(place)
         write_atomically(place / "vocabulary.json", json.dumps(config.task.vocabulary).encode())
         if isinstance(config.task, Text):
             as_subwords(config.task.opened.tokenizer).save(place)
