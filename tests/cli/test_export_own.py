@@ -130,7 +130,9 @@ def test_a_saved_model_is_the_same_and_trains(runs, folders, tmp_path):
     again = lr.load_huggingface(str(folders["rule"]))[0].train()
     for one in (load(tmp_path / "again"), again, lr.from_huggingface(theirs), lr.from_huggingface(again)):
         state = one.state_dict()
-        assert all(torch.equal(value, state[key]) for key, value in (theirs if one is again else one).state_dict().items())
+        assert all(
+            torch.equal(value, state[key]) for key, value in (theirs if one is again else one).state_dict().items()
+        )
     files = sorted(path.name for path in folders["rule"].iterdir())
     assert [name for name in files if "safetensors" in name] == ["model.safetensors"]
     assert {"README.md", "config.json", "tokenizer.json", "vocabulary.json"} < set(files)
@@ -229,10 +231,12 @@ def test_a_folder_from_a_stranger_executes_nothing(folders, tmp_path, monkeypatc
         (place / "payload.py").write_text("raise SystemExit('executed')")
     (folder / "modeling.py").write_text("raise SystemExit('executed')")
     change(folder, "config.json", lambda config: config["run"]["task"].update(name="payload.Task"))
-    with pytest.raises(lr.BadInput, match=r"names the task payload.Task, which is not installed: import its module first"):
+    with pytest.raises(
+        lr.BadInput, match=r"names the task payload.Task, which is not installed: import its module first"
+    ):
         load(folder)
     change(folder, "config.json", lambda config: config["run"]["task"].update(name="jsonl", path="secret.jsonl"))
-    with pytest.raises(lr.BadInput, match="config.json"):
+    with pytest.raises(lr.BadInput, match=r"config\.json"):
         load(folder)
     mapped = {"AutoConfig": "modeling.Config", "AutoModelForCausalLM": "modeling.Model"}
     shutil.copy(folders["plain"] / "config.json", folder)

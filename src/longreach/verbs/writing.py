@@ -19,6 +19,7 @@ from longreach.system.files import new_folder, replacing, write_atomically
 from longreach.tasks import Form, Sample, Task
 from longreach.tasks.base import NotStated
 from longreach.tasks.plain import run_foreign
+from longreach.verbs.harness import check_harness, group_name, harness_card, write_harness
 from longreach.verbs.progress import Watch, bars
 from longreach.verbs.prompt import check_sample
 
@@ -48,9 +49,12 @@ class WrittenDataset:
     samples: int
     """Rows of all lengths together."""
     columns: list[str]
+    group: str | None = None
+    """Group of tasks for the lm-evaluation-harness, if they were asked for."""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.samples:,} samples, {', '.join(self.columns)}; words in {self.vocabulary}"
+        told = f"{self.path}: {self.samples:,} samples, {', '.join(self.columns)}; words in {self.vocabulary}"
+        return told if self.group is None else f"{told}; lm_eval --tasks {self.group} --include_path {self.path}"
 
 
 def dataset(
@@ -62,6 +66,7 @@ def dataset(
     form: str = "aligned",
     dependencies: bool = True,
     seed: int = 0,
+    lm_eval: bool = False,
     progress: bool = True,
 ) -> WrittenDataset:
     """Write samples of a task to a .jsonl or .parquet file, or to a folder with a .jsonl file for each length.
@@ -76,13 +81,14 @@ def dataset(
         form: `aligned` or `published`: form of the coupled IDs in the columns `ids_LEVEL`.
         dependencies: Write the places that each answer token depends on.
         seed: Another seed, other samples.
+        lm_eval: Make the folder a group of tasks for the lm-evaluation-harness, too: one task for each length.
         progress: Show a progress bar on a terminal.
 
     Raises:
         BadInput: The task has none of the lengths, or the file cannot be written.
     """
     made = task if isinstance(task, Task) else build_part(Task, task, "task")
-    return write_dataset(made, lengths, Path(out), samples, form, dependencies, seed, bars(progress))
+    return write_dataset(made, lengths, Path(out), samples, form, dependencies, seed, bars(progress), lm_eval)
 
 
 def write_dataset(
@@ -94,6 +100,7 @@ def write_dataset(
     dependencies: bool,
     seed: int,
     watch: Watch,
+    lm_eval: bool = False,
 ) -> WrittenDataset:
     """Write samples to a file or a folder; see `dataset`."""
     if task.reads_files:
@@ -104,6 +111,10 @@ def write_dataset(
         raise BadInput(f"{argument('form')} must be one of {', '.join(get_args(Form))}, got {form!r:.40}")
     all_lengths = _lengths(task, lengths)
     is_file = out.suffix in (_LINES, _PARQUET)
+    if lm_eval:
+        check_harness(task)
+        if is_file:
+            raise BadInput(f"{argument('lm_eval', True)} writes tasks beside the samples: {out} must name a folder")
     side = out.with_name(f"{out.name}.vocabulary.json") if is_file else out / "vocabulary.json"
     _check_place(out, side, is_file)
     longest = run_foreign(task.name, lambda: task.max_tokens(max(all_lengths)))
@@ -135,8 +146,13 @@ def write_dataset(
                     with _sink(folder / f"length-{length}{_LINES}", reader.columns) as sink:
                         write(sink, [length])
                 write_atomically(folder / side.name, reader.note())
-                write_atomically(folder / "README.md", _card(task, all_lengths, samples, seed).encode())
-    return WrittenDataset(str(out), str(side), all_lengths, done, list(reader.columns))
+                card = _card(task, all_lengths, samples, seed)
+                if lm_eval:
+                    write_harness(task, all_lengths, folder, group_name(out))
+                    card += harness_card(group_name(out))
+                write_atomically(folder / "README.md", card.encode())
+    group = group_name(out) if lm_eval else None
+    return WrittenDataset(str(out), str(side), all_lengths, done, list(reader.columns), group)
 
 
 def _lengths(task: Task, asked: Span | Lengths | str | int | list[int]) -> list[int]:
