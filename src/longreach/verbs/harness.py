@@ -39,7 +39,6 @@ def write_harness(task: Task, lengths: Sequence[int], folder: Path, group: str) 
             "test_split": "test",
             "doc_to_text": "prompt",
             "doc_to_target": "answer",
-            "num_fewshot": 0,
             "generation_kwargs": {"until": [*([stop] if stop else []), "\n"], "do_sample": False},
             "metric_list": [{**metric, "higher_is_better": True}],
             "metadata": {"version": 1, "length": length, "file": f"length-{length}.jsonl", "stop": stop},
