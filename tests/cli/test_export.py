@@ -98,6 +98,14 @@ def test_a_model_of_text_comes_with_its_tokenizer(settings, tmp_path, capsys):
     assert theirs(story)["input_ids"] == task.opened.tokenizer.encode(story)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "exported")
     assert model.config.eos_token_id == theirs.eos_token_id
+    assert main(["export", str(run.path), str(tmp_path / "own"), "--format", "longreach"]) == 0
+    (tmp_path / "corpus").rename(tmp_path / "moved")
+    own = AutoModelForCausalLM.from_pretrained(tmp_path / "own")
+    tokens = torch.tensor([theirs(story[:9])["input_ids"]])
+    with torch.no_grad():
+        torch.testing.assert_close(own(tokens).logits, model.eval()(tokens).logits, rtol=1e-4, atol=1e-5)
+    most = {"max_new_tokens": 4, "pad_token_id": 0}
+    assert torch.equal(own.generate(tokens, **most), model.generate(tokens, attention_mask=tokens * 0 + 1, **most))
 
 
 def _refused(capsys, *arguments):

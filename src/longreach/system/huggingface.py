@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import metadata
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -62,9 +62,7 @@ class _AfterImport(MetaPathFinder):
     def __init__(self, module: str, action: Callable[[], None]) -> None:
         self.module, self.action = module, action
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != self.module:
             return None
         sys.meta_path.remove(self)
