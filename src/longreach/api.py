@@ -31,6 +31,7 @@ from longreach.hf import (
     load_huggingface,
     position_callback,
     to_huggingface,
+    wrap_for_huggingface,
 )
 from longreach.model import (
     LlamaConfig,
@@ -86,6 +87,7 @@ from longreach.verbs.answering import Answer, predict
 from longreach.verbs.checking import TaskCheck, check
 from longreach.verbs.comparing import compare
 from longreach.verbs.diagnosing import diagnose
+from longreach.verbs.exporting import Exported, export
 from longreach.verbs.inspection import Inspection, inspect
 from longreach.verbs.reporting import report
 from longreach.verbs.running import run
@@ -111,6 +113,7 @@ __all__ = [
     "EqualIdsConfig",
     "EvalConfig",
     "ExecutionConfig",
+    "Exported",
     "FireConfig",
     "IdLoss",
     "IdPolicy",
@@ -178,6 +181,7 @@ __all__ = [
     "diagnose",
     "evaluate",
     "evaluate_runs",
+    "export",
     "from_huggingface",
     "generate",
     "inspect",
@@ -195,5 +199,6 @@ __all__ = [
     "stream",
     "sweep",
     "to_huggingface",
+    "wrap_for_huggingface",
 ]
 __all__ += tasks.__all__

@@ -98,6 +98,14 @@ def test_a_model_of_text_comes_with_its_tokenizer(settings, tmp_path, capsys):
     assert theirs(story)["input_ids"] == task.opened.tokenizer.encode(story)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "exported")
     assert model.config.eos_token_id == theirs.eos_token_id
+    assert main(["export", str(run.path), str(tmp_path / "own"), "--format", "longreach"]) == 0
+    (tmp_path / "corpus").rename(tmp_path / "moved")
+    own = AutoModelForCausalLM.from_pretrained(tmp_path / "own")
+    tokens = torch.tensor([theirs(story[:9])["input_ids"]])
+    with torch.no_grad():
+        torch.testing.assert_close(own(tokens).logits, model.eval()(tokens).logits, rtol=1e-4, atol=1e-5)
+    most = {"max_new_tokens": 4, "pad_token_id": 0}
+    assert torch.equal(own.generate(tokens, **most), model.generate(tokens, attention_mask=tokens * 0 + 1, **most))
 
 
 def _refused(capsys, *arguments):
@@ -106,9 +114,9 @@ def _refused(capsys, *arguments):
 
 
 def test_what_cannot_be_written_is_one_line(runs, tmp_path, capsys):
-    folder = tmp_path / "exported"
-    assert "cannot give them as ids coupled does" in _refused(capsys, runs["coupled"].path, folder)
-    assert "with the attention scaled_softmax" in _refused(capsys, runs["scaled"].path, folder)
+    folder, plain = tmp_path / "exported", ("--format", "huggingface")
+    assert "cannot give them as ids coupled does" in _refused(capsys, runs["coupled"].path, folder, *plain)
+    assert "with the attention scaled_softmax" in _refused(capsys, runs["scaled"].path, folder, *plain)
     assert "--longest must be at least 1, got 0" in _refused(capsys, runs["neox"].path, folder, "--longest", "0")
     assert "nowhere" in _refused(capsys, tmp_path / "nowhere", folder)
     assert not folder.exists()

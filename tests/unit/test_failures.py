@@ -176,7 +176,7 @@ def _no_python_room(*arguments, **options):
         ("verbs.showing", "build_part", ["show", "copy", "--length", "5"]),
         ("cli.run", "check", ["run", "demo", "--out", "RUN/new"]),
         ("reports", "load_results", ["report", "RUN"]),
-        ("cli.export", "load_model", ["export", "RUN", "RUN/new"]),
+        ("verbs.exporting", "load_model", ["export", "RUN", "RUN/new"]),
         ("verbs.diagnosing", "diagnose_task", ["diagnose", "copy", "--train", "1..4"]),
     ],
 )

@@ -17,7 +17,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     task = build_part(Task, task_settings(args.task, settings), "task")
     show = partial(watch, say, quiet=args.json)
     needs = not args.no_dependencies
-    written = write_dataset(task, args.lengths, args.out, args.samples, args.form, needs, args.seed, show)
+    written = write_dataset(task, args.lengths, args.out, args.samples, args.form, needs, args.seed, show, args.lm_eval)
     if args.json:
         print(json.dumps(asdict(written)))
     else:

@@ -159,10 +159,15 @@ class Writing:
         return Past(tokens[:, :columns], cache.memory[:, :columns])
 
 
-def write_answers(writing: Writing) -> None:
-    """Write one token after the other until every row has finished."""
+def write_answers(writing: Writing, after: Callable[[int], None] | None = None) -> None:
+    """Write one token after the other until every row has finished.
+
+    `after` is called with the number of each step when its tokens are chosen; it may mark rows as finished.
+    """
     for step in range(writing.budget):
         writing.write(None if writing.draws is None else writing.draws.child(f"step {step}"))
+        if after is not None:
+            after(step)
         if bool(writing.finished.all()):
             break
         writing.read()

@@ -1,5 +1,6 @@
 """A model of Hugging Face's as ours, and ours as theirs: equal logits, for the weights are the same."""
 
+import copy
 from typing import Any
 
 import torch
@@ -7,13 +8,20 @@ import torch
 from longreach.errors import BadInput
 from longreach.hf.settings import family_of, names_in, settings_of, written_settings
 from longreach.model import Model, Transformer
+from longreach.positions.ids import IdPolicy
 from longreach.system.huggingface import import_transformers
+from longreach.tasks import Task
 
 _CLASSES = {"gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM"), "llama": ("LlamaConfig", "LlamaForCausalLM")}
 
 
 def from_huggingface(theirs: Any) -> Transformer:
-    """A copy of a causal language model, `GPTNeoXForCausalLM` or `LlamaForCausalLM`, in its precision and place."""
+    """Return a copy of a causal language model in its precision and place.
+
+    It must be a `GPTNeoXForCausalLM`, a `LlamaForCausalLM` or a model that `wrap_for_huggingface` made.
+    """
+    if theirs.config.model_type == "longreach":
+        return copy.deepcopy(theirs.model)  # type: ignore[no-any-return]
     config = settings_of(theirs.config)
     with torch.device("meta"):  # all weights come from there
         model = config.build(vocab_size=theirs.config.vocab_size, level_sizes=(0,), max_id=0)
@@ -46,3 +54,16 @@ def to_huggingface(model: Model, longest: int = 2048, stop_token: int | None = N
         weights[names.outside["head"] + ".weight"] = like
     theirs.load_state_dict(weights)
     return theirs.to(device=like.device, dtype=like.dtype).train(model.training)
+
+
+def wrap_for_huggingface(task: Task, ids: IdPolicy, model: Model, longest: int = 2048) -> Any:
+    """Return any model of longreach as a `PreTrainedModel` with the position IDs and the answers of its run.
+
+    `save_pretrained` writes it to a folder, which `AutoModelForCausalLM.from_pretrained` reads after
+    `import longreach.hf`.  `longest` is the number of tokens that it says it was made for.
+    """
+    import_transformers("a model of Hugging Face")
+    from longreach.hf.causal_lm import loaded  # imports transformers
+    from longreach.hf.model_type import config_for
+
+    return loaded(config_for(task, ids, model, longest), model.state_dict())

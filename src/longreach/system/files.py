@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,6 +36,19 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file's content at once or not at all."""
     with replacing(path) as file:
         file.write(content)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that takes its place when the block ends."""
+    path = path.resolve()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")  # not .part, which `remove_leftovers` unlinks
+    try:
+        temporary.mkdir()
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path) -> None:

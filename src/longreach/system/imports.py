@@ -30,6 +30,10 @@ class RunOrigin:
     folder: Path
     places: Callable[[], Mapping[str, str]]
     """Read, by the name of a class, the folder from which this user imported it for the run."""
+    file: str = "config.yaml"
+    """The file of the folder that holds the names."""
+    advice: str = ""
+    """How to trust the names; empty where the caller has an argument `trust`."""
 
 
 _reading: ContextVar[RunOrigin | None] = ContextVar("reading", default=None)
@@ -87,10 +91,8 @@ def import_for(name: str, kind: str) -> ModuleType:
         place = origin.places().get(name)
         if place is None or not _is_found(module, [*path, place]):
             missing = "not installed" if place is None else f"neither installed nor in {place}"
-            raise NotTrusted(
-                f"{origin.folder / 'config.yaml'} names the {kind} {name}, which is {missing}: add"
-                f" {argument('trust', True)} to run code from this folder"
-            )
+            advice = origin.advice or f"add {argument('trust', True)} to run code from this folder"
+            raise NotTrusted(f"{origin.folder / origin.file} names the {kind} {name}, which is {missing}: {advice}")
         _place_of[module] = place
     return _import_along(module, path if place is None else [*path, place])
 

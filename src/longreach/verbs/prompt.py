@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from longreach.decoding import prompt_with_room
 from longreach.errors import BadInput, argument
 from longreach.evaluation import memory_of_generation, seconds_at_length, seconds_of_generation
 from longreach.model import Model
@@ -21,8 +22,7 @@ _FEW_TOKENS = 1024
 def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | None = None) -> Sample:
     """Return a prompt with room for `max_tokens` tokens.
 
-    By default there is plenty of room, but no more than the model's tables have IDs for.  Where the IDs of tests are
-    drawn, there is as much room as they are drawn for.
+    By default there is as much room as `prompt_with_room` leaves.
     """
     task = config.task
     if task.has_given:
@@ -37,15 +37,7 @@ def typed_prompt(config: RunConfig, model: Model, text: str, max_tokens: int | N
         asked = argument("max_tokens", max_tokens)
         check_memory(max_tokens * _TOKEN_BYTES, "cpu", asked, "use a smaller one", _warn)
         return task.prompt_batch(tokens, max_tokens)
-    room = 1 if task.stop_token is None else 2 * len(tokens) + 16
-    if config.ids.draws_test_ids:
-        most = task.max_tokens(task.prompt_length(tokens)) - len(tokens)
-        return task.prompt_batch(tokens, max(1, min(room, most)))
-    sample = task.prompt_batch(tokens, room)
-    if model.largest_id is None:
-        return sample
-    beyond = (config.ids.evaluation_ids(task, sample)[0] > model.largest_id).any(0)
-    return task.prompt_batch(tokens, max(1, room - int(beyond.sum())))
+    return prompt_with_room(task, config.ids, model, tokens)
 
 
 def expect_generation(config: RunConfig, model: Model, sample: Sample, smaller: str, times: int = 1) -> None:

@@ -1,8 +1,6 @@
 """`dataset`: write samples of a task as JSON lines or Parquet, for other programs."""
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +15,11 @@ from torch import Tensor
 from longreach.config import Lengths, Span, build_part, to_plain
 from longreach.errors import BadInput, argument
 from longreach.seeding import stream
-from longreach.system.files import replacing, write_atomically
+from longreach.system.files import new_folder, replacing, write_atomically
 from longreach.tasks import Form, Sample, Task
 from longreach.tasks.base import NotStated
 from longreach.tasks.plain import run_foreign
+from longreach.verbs.harness import check_harness, group_name, harness_card, write_harness
 from longreach.verbs.progress import Watch, bars
 from longreach.verbs.prompt import check_sample
 
@@ -50,9 +49,12 @@ class WrittenDataset:
     samples: int
     """Rows of all lengths together."""
     columns: list[str]
+    group: str | None = None
+    """Group of tasks for the lm-evaluation-harness, if they were asked for."""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.samples:,} samples, {', '.join(self.columns)}; words in {self.vocabulary}"
+        told = f"{self.path}: {self.samples:,} samples, {', '.join(self.columns)}; words in {self.vocabulary}"
+        return told if self.group is None else f"{told}; lm_eval --tasks {self.group} --include_path {self.path}"
 
 
 def dataset(
@@ -64,6 +66,7 @@ def dataset(
     form: str = "aligned",
     dependencies: bool = True,
     seed: int = 0,
+    lm_eval: bool = False,
     progress: bool = True,
 ) -> WrittenDataset:
     """Write samples of a task to a .jsonl or .parquet file, or to a folder with a .jsonl file for each length.
@@ -78,13 +81,14 @@ def dataset(
         form: `aligned` or `published`: form of the coupled IDs in the columns `ids_LEVEL`.
         dependencies: Write the places that each answer token depends on.
         seed: Another seed, other samples.
+        lm_eval: Make the folder a group of tasks for the lm-evaluation-harness, too: one task for each length.
         progress: Show a progress bar on a terminal.
 
     Raises:
         BadInput: The task has none of the lengths, or the file cannot be written.
     """
     made = task if isinstance(task, Task) else build_part(Task, task, "task")
-    return write_dataset(made, lengths, Path(out), samples, form, dependencies, seed, bars(progress))
+    return write_dataset(made, lengths, Path(out), samples, form, dependencies, seed, bars(progress), lm_eval)
 
 
 def write_dataset(
@@ -96,6 +100,7 @@ def write_dataset(
     dependencies: bool,
     seed: int,
     watch: Watch,
+    lm_eval: bool = False,
 ) -> WrittenDataset:
     """Write samples to a file or a folder; see `dataset`."""
     if task.reads_files:
@@ -106,6 +111,10 @@ def write_dataset(
         raise BadInput(f"{argument('form')} must be one of {', '.join(get_args(Form))}, got {form!r:.40}")
     all_lengths = _lengths(task, lengths)
     is_file = out.suffix in (_LINES, _PARQUET)
+    if lm_eval:
+        check_harness(task)
+        if is_file:
+            raise BadInput(f"{argument('lm_eval', True)} writes tasks beside the samples: {out} must name a folder")
     side = out.with_name(f"{out.name}.vocabulary.json") if is_file else out / "vocabulary.json"
     _check_place(out, side, is_file)
     longest = run_foreign(task.name, lambda: task.max_tokens(max(all_lengths)))
@@ -132,13 +141,18 @@ def write_dataset(
                 write(sink, all_lengths)
                 write_atomically(side, reader.note())
         else:
-            with _new_folder(out) as folder:
+            with new_folder(out) as folder:
                 for length in all_lengths:
                     with _sink(folder / f"length-{length}{_LINES}", reader.columns) as sink:
                         write(sink, [length])
                 write_atomically(folder / side.name, reader.note())
-                write_atomically(folder / "README.md", _card(task, all_lengths, samples, seed).encode())
-    return WrittenDataset(str(out), str(side), all_lengths, done, list(reader.columns))
+                card = _card(task, all_lengths, samples, seed)
+                if lm_eval:
+                    write_harness(task, all_lengths, folder, group_name(out))
+                    card += harness_card(group_name(out))
+                write_atomically(folder / "README.md", card.encode())
+    group = group_name(out) if lm_eval else None
+    return WrittenDataset(str(out), str(side), all_lengths, done, list(reader.columns), group)
 
 
 def _lengths(task: Task, asked: Span | Lengths | str | int | list[int]) -> list[int]:
@@ -300,19 +314,6 @@ def _parquet(path: Path, file: IO[bytes], columns: Mapping[str, int]) -> Iterato
     schema = pa.schema({name: kind(depth) for name, depth in columns.items()})
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         yield lambda rows: writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-
-
-@contextmanager
-def _new_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder that takes its place when the block ends."""
-    path = path.resolve()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")  # not .part, which `remove_leftovers` unlinks
-    try:
-        temporary.mkdir()
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _card(task: Task, lengths: Sequence[int], samples: int, seed: int) -> str:

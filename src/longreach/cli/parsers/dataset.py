@@ -31,6 +31,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         help="form of the coupled IDs in the columns ids_LEVEL (default: aligned)",
     )
     parser.add_argument("--no-dependencies", action="store_true", help="leave the large column dependencies out")
+    parser.add_argument(
+        "--lm-eval", action="store_true", help="make the folder a group of tasks for lm_eval, too: one for each length"
+    )
     parser.add_argument("--seed", type=int, default=0, help="another seed, other samples")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(verb="longreach.cli.dataset.run", takes_settings=True)

@@ -10,11 +10,19 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
         "export",
         help="write a trained model for Hugging Face",
-        description="Write the model of a finished run so that AutoModelForCausalLM.from_pretrained reads it.  The "
-        "task's words stand beside it in vocabulary.json, and a text's tokenizer in files of its own.",
+        description="Write the model of a finished run so that AutoModelForCausalLM.from_pretrained reads it, with a"
+        " tokenizer of the task's words and a model card.",
     )
     parser.add_argument("run", type=Path, help="a run folder")
     parser.add_argument("folder", type=Path, help="where to; must not exist, or be empty")
+    parser.add_argument(
+        "--format",
+        choices=("auto", "huggingface", "longreach"),
+        default="auto",
+        help="huggingface: a GPT-NeoX or a Llama, where the run has such a counterpart; longreach: a model type that"
+        " transformers loads after `import longreach.hf`; auto: the first where possible (default)",
+    )
     parser.add_argument("--longest", type=int, default=2048, help="tokens that it says it was made for (default: 2048)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     add_trust(parser)
     parser.set_defaults(verb="longreach.cli.export.run", takes_settings=False)
