@@ -88,10 +88,11 @@ def keep_attention_uncut(model: Any) -> RemovableHandle:
     rows.  The hook is not saved with the model; `remove()` of the returned handle takes it away.
     """
     decoder: Module = _decoder(model)
-    return decoder.register_forward_pre_hook(_with_mask, with_kwargs=True)
+    return decoder.register_forward_pre_hook(with_mask, with_kwargs=True)
 
 
-def _with_mask(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def with_mask(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Add a mask or boundaries to the arguments of a decoder: the hook of `keep_attention_uncut`."""
     given = inspect.signature(decoder.forward).bind_partial(*args, **kwargs).arguments
     tokens = given.get("input_ids") if given.get("input_ids") is not None else given.get("inputs_embeds")
     cache = given.get("past_key_values")
