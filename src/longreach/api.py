@@ -30,7 +30,10 @@ from longreach.hf import (
     keep_attention_uncut,
     load_huggingface,
     position_callback,
+    register_huggingface,
+    set_attention,
     to_huggingface,
+    with_position_head,
 )
 from longreach.model import (
     LlamaConfig,
@@ -189,11 +192,14 @@ __all__ = [
     "predict",
     "reach",
     "register",
+    "register_huggingface",
     "report",
     "run",
+    "set_attention",
     "show",
     "stream",
     "sweep",
     "to_huggingface",
+    "with_position_head",
 ]
 __all__ += tasks.__all__

@@ -132,7 +132,9 @@ def attend(
 def _settings(module: Any, name: str) -> HfAttentionConfig:
     config = getattr(module, "config", None)
     if config is None:
-        raise BadInput(f"attention {_PREFIX}{name} reads its settings from a config, and {type(module).__name__} has none")
+        raise BadInput(
+            f"attention {_PREFIX}{name} reads its settings from a config, and {type(module).__name__} has none"
+        )
     found: dict[str, Any] = getattr(config, _FIELD, None) or {}
     known = {field.name for field in fields(HfAttentionConfig)}
     if unknown := sorted(set(found) - known):

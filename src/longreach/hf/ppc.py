@@ -13,10 +13,10 @@ _LENGTH_BOUND = ("dynamic", "longrope")
 
 
 def register_huggingface() -> None:
-    """Make transformers know saved models with a position head and the attentions of longreach.
+    """Register models with a position head and the attentions of longreach with transformers.
 
-    `load_huggingface`, `with_position_head` and `set_attention` call it.  Call it yourself before `AutoModelForCausalLM`
-    reads a folder with such a model.
+    `load_huggingface` and `with_position_head` call it.  Call it yourself before `AutoModelForCausalLM` reads a folder
+    with such a model, and before `set_attn_implementation`.
     """
     import_transformers("registering our models")
     import longreach.hf.ppc_model  # noqa: F401 (registers the class)

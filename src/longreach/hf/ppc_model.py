@@ -25,8 +25,8 @@ from longreach.objectives.base import select
 from longreach.positions.encodings import Encoding, Shape, SinusoidalConfig
 from longreach.system.huggingface import import_transformers
 
-transformers = import_transformers("a model with a position head")
-_outputs = import_transformers("a model with a position head", "modeling_outputs")
+_NEEDS = "a model with a position head"
+transformers = import_transformers(_NEEDS)
 
 HEADS = ("pointer", "table")
 LOSSES_ON = ("answer", "all")
@@ -36,7 +36,7 @@ _REFUSED = ("assistant_model", "streamer", "custom_generate", "synced_gpus", "ne
 """Arguments of `generate` that the loop over tokens and IDs does not have."""
 
 
-class PpcConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
+class PpcConfig(import_transformers(_NEEDS).PreTrainedConfig):  # type: ignore[misc]
     """The configuration of the wrapped model and the settings of its position head."""
 
     model_type = "longreach_ppc"
@@ -55,6 +55,8 @@ class PpcConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         if isinstance(text_config, dict):
+            # a folder could name a kernel to download and run
+            text_config = {key: value for key, value in text_config.items() if not key.endswith("_implementation")}
             text_config = transformers.AutoConfig.for_model(**text_config)
         if text_config is None or head is None:
             raise BadInput("a PpcConfig needs text_config and head: call with_position_head(model)")
@@ -72,7 +74,7 @@ class PpcConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
 
 
 @dataclass
-class PpcOutput(_outputs.ModelOutput):  # type: ignore[misc]
+class PpcOutput(import_transformers(_NEEDS, "modeling_outputs").ModelOutput):  # type: ignore[misc]
     """Outputs of the wrapped model, and both parts of the loss."""
 
     loss: Tensor | None = None
@@ -118,7 +120,10 @@ class IdEmbedding(nn.Module):
         return waves.to(self.weight.dtype) @ self.weight.T
 
 
-class PpcForCausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # type: ignore[misc]
+class PpcForCausalLM(
+    import_transformers(_NEEDS).PreTrainedModel,  # type: ignore[misc]
+    import_transformers(_NEEDS).GenerationMixin,  # type: ignore[misc]
+):
     """A causal language model that predicts the position ID of the next token too.  See `with_position_head`."""
 
     config_class = PpcConfig
