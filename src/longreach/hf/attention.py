@@ -5,7 +5,7 @@ the number of keys that a query sees and m the length that the model was trained
 """
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -136,10 +136,12 @@ def _settings(module: Any, name: str) -> HfAttentionConfig:
             f"attention {_PREFIX}{name} reads its settings from a config, and {type(module).__name__} has none"
         )
     found: dict[str, Any] = getattr(config, _FIELD, None) or {}
-    known = {field.name for field in fields(HfAttentionConfig)}
-    if unknown := sorted(set(found) - known):
-        raise BadInput(f"config.{_FIELD} has an unknown setting {unknown[0]}: it knows {', '.join(sorted(known))}")
-    return HfAttentionConfig(**found)
+    return _read_settings(tuple(found.items()))
+
+
+@lru_cache
+def _read_settings(items: tuple[tuple[str, Any], ...]) -> HfAttentionConfig:
+    return build(HfAttentionConfig, dict(items), f"config.{_FIELD}")
 
 
 def _trained_length(module: Any, settings: HfAttentionConfig) -> int:
