@@ -77,8 +77,8 @@ class PpcConfig(import_transformers(_NEEDS).PreTrainedConfig):  # type: ignore[m
 class PpcOutput(import_transformers(_NEEDS, "modeling_outputs").ModelOutput):  # type: ignore[misc]
     """Outputs of the wrapped model, and both parts of the loss."""
 
-    loss: Tensor | None = None
-    """`token_loss + id_weight * id_loss`."""
+    loss: Any = None
+    """`token_loss + id_weight * id_loss`.  As the first field it may be a mapping of all: accelerate copies so."""
     logits: Tensor | None = None
     past_key_values: Any = None
     hidden_states: tuple[Tensor, ...] | None = None
