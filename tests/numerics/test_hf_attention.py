@@ -155,7 +155,10 @@ def test_settings_are_saved_with_the_config_and_mistakes_are_one_line(tmp_path):
     again = type(model).from_pretrained(tmp_path, attn_implementation="longreach_top_k")
     assert torch.equal(logits(again), logits(model))
     headed = lr.with_position_head(model)
-    assert torch.equal(headed(input_ids=TOKENS).logits, logits(model))
+    assert torch.equal(headed(input_ids=TOKENS).logits, logits(again))
+    lr.set_attention(headed, "entmax", trained_length=3)
+    assert model.config._attn_implementation == "longreach_entmax"
+    assert not torch.equal(headed(input_ids=TOKENS).logits, logits(again))
     for use, complaint in (
         (lambda: lr.set_attention(plain, "softmax"), "attention must be one of scaled_softmax, entmax, top_k"),
         (lambda: lr.set_attention(plain, "top_k", keep=0), "keep must be at least 1, got 0"),

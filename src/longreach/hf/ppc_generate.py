@@ -29,7 +29,7 @@ def write_pairs(
     _refuse(generation_config)
     ids = model.by_level(model_kwargs.pop("position_ids"))
     mask = model_kwargs.pop("attention_mask", None)
-    mask = torch.ones_like(input_ids) if mask is None else mask
+    mask = torch.ones_like(input_ids) if mask is None else (mask != 0).long()
     if ids.shape[::2] != input_ids.shape or mask.shape != input_ids.shape:
         raise BadInput(
             f"position_ids of {list(ids.shape[::2])} and a mask of {list(mask.shape)} do not fit to prompts of"

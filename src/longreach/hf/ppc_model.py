@@ -260,7 +260,9 @@ class PpcForCausalLM(
 
         The last token of a row is never read in generation, so its ID has no loss.
         """
-        mask = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else torch.ones_like(labels)
+        mask = torch.ones_like(labels)
+        if attention_mask is not None and attention_mask.dim() == 2:
+            mask = (attention_mask != 0).long()
         hidden, embedded = read.hidden, read.embedded
         if not bool(mask[:, 0].all()):  # causality hides padding on the right
             hidden, embedded, ids, labels = pack(mask, hidden, embedded, ids, labels)
