@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from test_uncut import ARCHITECTURES, tiny
 from transformers import AutoModelForCausalLM
 
@@ -287,6 +288,20 @@ def test_adapters_go_around_the_head(tmp_path):
     lr.check_attention_uncut(again)
     with pytest.raises(BadInput, match=r"add adapters last: get_peft_model\(with_position_head\(model\), LoraConfig"):
         lr.with_position_head(peft.get_peft_model(tiny("llama"), peft.LoraConfig(target_modules=["q_proj"])))
+
+
+def test_weights_that_a_folder_lacks_are_drawn(tmp_path):
+    model = lr.with_position_head(tiny("llama"), "table", max_id=9)
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if ".mix." not in name and "id_" not in name}
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    again = AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
+    assert again.keys() == weights.keys()
+    assert all(torch.equal(again[name], weight) for name, weight in kept.items())
+    mixed = again["position_head.features.mix.weight"]
+    assert 0.01 < mixed.std() < 0.03
+    assert not again["id_embedding.weight"].any()
 
 
 def test_a_folder_cannot_name_a_kernel(tmp_path):

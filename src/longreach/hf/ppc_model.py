@@ -17,7 +17,7 @@ from longreach.config import build_part
 from longreach.errors import BadInput
 from longreach.hf.ppc_generate import pack, write_pairs
 from longreach.hf.uncut import IGNORED, with_mask
-from longreach.model.base import initialise
+from longreach.model.base import initialise, initialise_module
 from longreach.model.block import at_places
 from longreach.model.position_heads import PositionHead, PositionHeadConfig, Steps
 from longreach.model.position_heads.base import RESERVED, prompt_ladders
@@ -157,8 +157,9 @@ class PpcForCausalLM(
                 initialise(part, seed, depth=1)
 
     def _init_weights(self, module: nn.Module) -> None:
-        if module is self:
-            self.initialise_head(0)
+        """Draw weights that a folder lacks; wrapped models draw theirs themselves."""
+        name = next(name for name, one in self.named_modules() if one is module)
+        initialise_module(name, module, 0, depth=1)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.language_model.get_input_embeddings()  # type: ignore[no-any-return]

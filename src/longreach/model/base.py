@@ -298,21 +298,26 @@ def initialise(model: nn.Module, seed: int, depth: int) -> None:
     """Draw the weights of a model or of a part: matrices and embeddings N(0, .02), projections back into the stream
     smaller by sqrt(2 depth)."""
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
-            into_stream = name.endswith(".out")
-            std = 0.02 / (2 * depth) ** 0.5 if into_stream else 0.02
-            nn.init.normal_(module.weight, std=std, generator=generator(seed, f"init/{name}"))
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.RNNBase):
-            for part, parameter in module.named_parameters():
-                bound = module.hidden_size**-0.5  # as torch does by itself
-                nn.init.uniform_(parameter, -bound, bound, generator=generator(seed, f"init/{name}.{part}"))
-        elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
-            nn.init.ones_(module.weight)
-            if isinstance(module, nn.LayerNorm) and module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif hasattr(module, "initialise"):
-            module.initialise()
-        elif any(True for _ in module.parameters(recurse=False)):
-            raise BadInput(f"{type(module).__name__} has parameters but no `initialise`")
+        initialise_module(name, module, seed, depth)
+
+
+def initialise_module(name: str, module: nn.Module, seed: int, depth: int) -> None:
+    """Draw the weights of a module itself, not of the modules in it; the draws depend on its name."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        into_stream = name.endswith(".out")
+        std = 0.02 / (2 * depth) ** 0.5 if into_stream else 0.02
+        nn.init.normal_(module.weight, std=std, generator=generator(seed, f"init/{name}"))
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.RNNBase):
+        for part, parameter in module.named_parameters():
+            bound = module.hidden_size**-0.5  # as torch does by itself
+            nn.init.uniform_(parameter, -bound, bound, generator=generator(seed, f"init/{name}.{part}"))
+    elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        nn.init.ones_(module.weight)
+        if isinstance(module, nn.LayerNorm) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif hasattr(module, "initialise"):
+        module.initialise()
+    elif any(True for _ in module.parameters(recurse=False)):
+        raise BadInput(f"{type(module).__name__} has parameters but no `initialise`")
