@@ -317,7 +317,7 @@ def initialise_module(name: str, module: nn.Module, seed: int, depth: int) -> No
         nn.init.ones_(module.weight)
         if isinstance(module, nn.LayerNorm) and module.bias is not None:
             nn.init.zeros_(module.bias)
-    elif hasattr(module, "initialise"):
-        module.initialise()
+    elif callable(own := getattr(module, "initialise", None)):
+        own()
     elif any(True for _ in module.parameters(recurse=False)):
         raise BadInput(f"{type(module).__name__} has parameters but no `initialise`")
