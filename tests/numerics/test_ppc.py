@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from test_uncut import ARCHITECTURES, tiny
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache
 
 import longreach.api as lr
 from longreach.config import build_part
@@ -192,6 +192,7 @@ def test_generation_stops_samples_and_keeps_to_the_ids_of_prompts(both):
         ({"position_ids": None}, "generate needs the position_ids of the prompt"),
         ({"position_ids": LEVELS[..., :5]}, r"position_ids must have the shape \[batch, tokens\], got \[2, 3, 5\]"),
         ({"position_ids": IDS}, r"position_ids of \[2, 10\] and a mask of \[2, 5\] do not fit"),
+        ({"past_key_values": DynamicCache()}, "cannot generate with past_key_values"),
         ({"output_attentions": True}, "cannot generate with output_attentions"),
     ],
 )

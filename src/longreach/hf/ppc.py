@@ -98,6 +98,9 @@ def _check(model: Any) -> None:
         raise BadInput(f"{kind} models read more than text: wrap their text model")
     if model.get_output_embeddings() is None:
         raise BadInput(f"this {kind} model predicts no tokens: load it with AutoModelForCausalLM")
+    width = model.get_input_embeddings().weight.shape[1]
+    if width != config.hidden_size:
+        raise BadInput(f"embeddings of this {kind} model have {width} numbers, and its states {config.hidden_size}")
     rope = getattr(config, "rope_parameters", None)
     if getattr(config, "alibi", False) or not (rope or getattr(config, "rotary_dim", None)):
         raise BadInput(f"{kind} models have no rotary positions, so they cannot read coupled position IDs")

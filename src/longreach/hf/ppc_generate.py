@@ -39,19 +39,20 @@ def write_pairs(
         raise BadInput("prompts must be padded on the left: the attention_mask ends in 0")
     if getattr(model.language_model, "_supports_logits_to_keep", lambda: False)():
         model_kwargs["logits_to_keep"] = 1
-    if not model_kwargs.get("use_cache"):
+    use_cache = bool(model_kwargs.get("use_cache"))
+    if not use_cache:
         model_kwargs.pop("past_key_values", None)
     writer = _IdWriter(model, ids, mask, generation_config.max_length, prompt_ids_only)
-    given, tokens = model_kwargs, input_ids
+    tokens, start = input_ids, 0
     unfinished = torch.ones_like(tokens[:, 0], dtype=torch.bool)
     scores: tuple[Tensor, ...] = ()
     raw: tuple[Tensor, ...] = ()
-    unread = tokens.shape[1]
     while True:
-        start = tokens.shape[1] - unread if given.get("use_cache") else 0
-        read = model.read(tokens[:, start:], mask, ids[:, :, start:], **given)
+        read = model.read(tokens[:, start:], mask, ids[:, :, start:], **model_kwargs)
         writer.remember(read, mask[:, start:], ids[:, :, start:], again=start == 0)
-        given = {**given, "past_key_values": read.output.get("past_key_values")} if given.get("use_cache") else given
+        if use_cache:
+            model_kwargs["past_key_values"] = read.output.past_key_values
+            start = tokens.shape[1]
         logits = read.output.logits[:, -1].float()
         processed = logits_processor(tokens, logits)
         scores += (processed,) if generation_config.output_scores else ()
@@ -64,7 +65,6 @@ def write_pairs(
         tokens = torch.cat([tokens, new[:, None]], dim=1)
         ids = torch.cat([ids, chosen[..., None]], dim=2)
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
-        unread = 1
         unfinished &= ~stopping_criteria(tokens, scores)
         if not bool(unfinished.any()):
             break

@@ -32,7 +32,10 @@ HEADS = ("pointer", "table")
 LOSSES_ON = ("answer", "all")
 _WAVES = 64
 """Sines and cosines of one ID."""
-_REFUSED = ("assistant_model", "streamer", "custom_generate", "synced_gpus", "negative_prompt_ids", "inputs_embeds")
+_REFUSED = (
+    *("assistant_model", "streamer", "custom_generate", "synced_gpus", "negative_prompt_ids", "inputs_embeds"),
+    "past_key_values",  # the head has its own memory of what was read
+)
 """Arguments of `generate` that the loop over tokens and IDs does not have."""
 
 

@@ -134,6 +134,8 @@ class CoupledDataset(_PositionDataset):
             raise BadInput(f"relabel must be one of {', '.join(RELABELLINGS)} or none, got {relabel!r}")
         if (max_id < 1) != (relabel == "none"):
             raise BadInput(f"max_id must be at least 1, or 0 with relabel='none': got {max_id} with {relabel!r}")
+        if relabel == "none" and (same_places or prompt):
+            raise BadInput("same_places and prompt say how IDs are relabelled: leave them out with relabel='none'")
         self.columns = (ids,) if isinstance(ids, str) else tuple(ids)
         self.one_level, self.relabel, self.max_id = isinstance(ids, str), relabel, max_id
         grow = [level for level, column in enumerate(self.columns) if column not in classes]
