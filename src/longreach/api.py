@@ -30,7 +30,10 @@ from longreach.hf import (
     keep_attention_uncut,
     load_huggingface,
     position_callback,
+    register_huggingface,
+    set_attention,
     to_huggingface,
+    with_position_head,
     wrap_for_huggingface,
 )
 from longreach.model import (
@@ -193,12 +196,15 @@ __all__ = [
     "predict",
     "reach",
     "register",
+    "register_huggingface",
     "report",
     "run",
+    "set_attention",
     "show",
     "stream",
     "sweep",
     "to_huggingface",
+    "with_position_head",
     "wrap_for_huggingface",
 ]
 __all__ += tasks.__all__

@@ -114,6 +114,23 @@ def test_the_examples_of_the_hugging_face_page_work(tmp_path, monkeypatch):
     assert bool(torch.isfinite(names["loss"]))
 
 
+@pytest.mark.parametrize("steps", [2, pytest.param(200, marks=pytest.mark.slow)])
+def test_the_examples_of_the_page_on_ppc_work(steps, tmp_path, monkeypatch):
+    pytest.importorskip("accelerate")
+    monkeypatch.chdir(tmp_path)
+    code = "".join(_blocks(ROOT / "docs" / "hf_ppc.md", "python"))
+    assert code.count("max_steps=200") == 1
+    if steps == 2:
+        code = code.replace('"32", "test.jsonl", samples=50', '"32", "test.jsonl", samples=2')
+    names: dict[str, object] = {}
+    code = code.replace("max_steps=200", f"max_steps={steps}, use_cpu=True, disable_tqdm=True")
+    exec(compile(code, "hf_ppc.md", "exec"), names)
+    assert names["trainer"].state.global_step == steps
+    assert names["output"].id_loss.isfinite()
+    if steps > 2:
+        assert names["right"] >= 45  # 4 times the longest trained length
+
+
 def test_the_program_with_hidden_state_is_refused(tmp_path, monkeypatch, capsys):
     _write_files(ROOT / "docs" / "your_task.md", tmp_path)
     monkeypatch.chdir(tmp_path)

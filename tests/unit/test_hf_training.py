@@ -14,6 +14,7 @@ from longreach.api import (
     keep_attention_uncut,
     position_callback,
     stream,
+    with_position_head,
 )
 from longreach.errors import BadInput
 from longreach.tasks import Text, build_sample
@@ -106,9 +107,66 @@ def test_coupled_ids_are_relabelled_in_every_epoch():
     assert all(torch.tensor(ids[1:]).diff().eq(1).all() for ids in moved)
 
 
+def coupled_levels(rows):
+    """Return rows with two columns that grow, one of classes, and labels on the last four tokens."""
+    found = []
+    for row in rows:
+        count = len(row["input_ids"])
+        labels = [-100] * (count - 4) + row["input_ids"][-4:]
+        first = [*range(1, count - 3), 1, 2, count - 3, count - 2]  # the last two go on beyond the prompt
+        beside = [*range(count - 4, 0, -1), 2, 1, count - 4, 1]
+        columns = {"at": first, "beside": beside, "side": [place % 3 for place in range(count)]}
+        found.append({"input_ids": row["input_ids"], "labels": labels, **columns})
+    return found
+
+
+def test_several_levels_are_relabelled_apart_or_together_and_go_on_by_one_behind_the_prompt():
+    rows = coupled_levels(ROWS)
+    levels = ["at", "beside", "side"]
+    apart = at_epoch(CoupledDataset(rows, levels, max_id=60, classes=["side"], prompt=True), 1)
+    alone = at_epoch(CoupledDataset(rows, "at", max_id=60, prompt=True), 1)
+    together = at_epoch(CoupledDataset(rows, levels, max_id=60, classes=["side"], same_places=True), 1)
+    equal = 0
+    for index, row in enumerate(rows):
+        found = apart[index]
+        count = len(row["input_ids"])
+        assert set(found) == {"input_ids", "labels", "position_ids"}
+        assert found["position_ids"].shape == (3, count)
+        first = found["position_ids"][0].tolist()
+        assert first == alone[index]["position_ids"].tolist()
+        top = max(first[: count - 4])
+        assert first[-2:] == [top + 1, top + 2]  # gaps of 1, whatever the others are
+        assert first[-4] == first[0]
+        assert top + 2 <= 60
+        assert found["position_ids"][2].tolist() == row["side"]
+        equal += sorted(first[: count - 4]) == sorted(found["position_ids"][1].tolist()[: count - 4])
+        both = together[index]["position_ids"]
+        pairs = set(zip(row["at"] + row["beside"], both[:2].flatten().tolist(), strict=True))
+        assert len(pairs) == len(set(row["at"]))  # one map
+    assert equal < 5
+    batch = UncutCollator()([apart[0], apart[2]])
+    assert batch["position_ids"].shape == (2, 3, 10)
+    assert torch.equal(batch["position_ids"][1], apart[2]["position_ids"])
+    assert batch["position_ids"][0, :, 8:].tolist() == [[0, 0]] * 3
+    plain = at_epoch(CoupledDataset(COUPLED, ["places"], relabel="none"), 0)[0]
+    assert plain["position_ids"].tolist() == [COUPLED[0]["places"]]
+
+
 @pytest.mark.parametrize(
     ("use", "complaint"),
     [
+        (
+            lambda: at_epoch(CoupledDataset(COUPLED, "places", max_id=40, prompt=True), 0)[0],
+            "prompt=True needs labels that are -100 at the tokens of the prompt",
+        ),
+        (
+            lambda: CoupledDataset(COUPLED, ["places"], max_id=9, classes=["side"]),
+            "classes must be some of the columns",
+        ),
+        (
+            lambda: UncutCollator()([{"input_ids": [1], "position_ids": [[1], [1]]}, {"input_ids": [1]}]),
+            "rows have position_ids with different numbers of levels",
+        ),
         (lambda: PoseDataset(ROWS, 99)[0], r"the epoch is not known.*callbacks=\[position_callback\(\)\] or call set"),
         (lambda: at_epoch(PoseDataset(ROWS, 8), 0)[2], "max_id=8 is too small for a row of 10 tokens"),
         (lambda: PoseDataset(ROWS, 99, chunks=3, uniform=True), "uniform skips need chunks=2, got 3"),
@@ -230,6 +288,26 @@ def test_adapters_and_gradient_checkpointing_train_uncut(checkpointing, tmp_path
     after, seen = train(tmp_path, PoseDataset(rows, 31), model=model, eval_strategy="epoch", **options)
     assert len(seen) == 2
     assert {name for name in after if not torch.equal(after[name], before[name])}
+
+
+def test_a_model_with_a_position_head_trains_on_several_levels(tmp_path):
+    pytest.importorskip("accelerate")
+    rows = coupled_levels(ROWS)
+    data = CoupledDataset(rows, ["at", "beside", "side"], max_id=40, classes=["side"], prompt=True)
+    model = with_position_head(tiny(), level_sizes=(0, 0, 2), moves=9)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    options = {"gradient_checkpointing": True, "gradient_accumulation_steps": 2, "max_steps": 2, "bf16": True}
+    after, seen = train(tmp_path, data, model=model, **options)
+    assert len(seen) == 4
+    assert {len(ids[0]) for ids in seen} == {3}
+    moved = {name for name in after if not torch.equal(after[name], before[name])}
+    assert "id_embedding.weight" in moved
+    assert any(name.startswith("position_head.") for name in moved)
+    assert any(name.startswith("language_model.") for name in moved)
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to=[], disable_tqdm=True)
+    metrics = lambda found: {"shape": found.predictions.shape}  # noqa: E731
+    trainer = Trainer(model, arguments, data_collator=UncutCollator(), eval_dataset=data, compute_metrics=metrics)
+    assert trainer.evaluate()["eval_shape"] == (len(rows), 10, 32)  # logits alone
 
 
 def test_training_starts_with_a_check_of_attention(tmp_path):

@@ -1,7 +1,9 @@
 """Hugging Face: models read from there and written for there, and training of their models with our position IDs."""
 
+from longreach.hf.attention import set_attention
 from longreach.hf.convert import from_huggingface, to_huggingface, wrap_for_huggingface
 from longreach.hf.load import load_huggingface
+from longreach.hf.ppc import register_huggingface, with_position_head
 from longreach.hf.training import CoupledDataset, PoseDataset, position_callback
 from longreach.hf.uncut import UncutCollator, check_attention_uncut, keep_attention_uncut
 from longreach.system.huggingface import is_usable, once_imported
@@ -15,7 +17,10 @@ __all__ = [
     "keep_attention_uncut",
     "load_huggingface",
     "position_callback",
+    "register_huggingface",
+    "set_attention",
     "to_huggingface",
+    "with_position_head",
     "wrap_for_huggingface",
 ]
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from longreach.errors import BadInput, lacks_memory
+from longreach.hf.ppc import register_huggingface
 from longreach.system.files import one_line
 from longreach.system.huggingface import import_transformers
 from longreach.text.hub import check_name, quiet_loading, refuse_code, where_it_lies
@@ -22,6 +23,7 @@ def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32") ->
     if precision not in PRECISIONS:
         raise BadInput(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     transformers = import_transformers(name)
+    register_huggingface()
     where, options = where_it_lies(name)
     if not options:
         check_name(name, "model")

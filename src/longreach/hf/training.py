@@ -5,11 +5,11 @@ batches were drawn before, and a resumed training would see others.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
@@ -20,6 +20,7 @@ from longreach.positions.ids.coupled import RELABELLINGS
 from longreach.seeding import Draws, stream
 from longreach.system.huggingface import import_transformers
 from longreach.tasks import Text, build_sample
+from longreach.tasks.relabelling import within_prompt
 
 Row = dict[str, Any]
 
@@ -109,38 +110,76 @@ class CoupledDataset(_PositionDataset):
 
     The column has a whole number for each token: 1, 2, 3, ... for places, and 0 for tokens that have none.  `relabel`
     is increasing (a random increasing map), offset, skips or none, as for the ID policy `coupled`.
+
+    A list of columns gives position IDs of several levels, with the shape [levels, tokens].  Each level has a map of
+    its own; with `same_places` all have one map.  Columns in `classes` are never relabelled.  With `prompt`, IDs beyond
+    the largest one of the prompt go on by 1, as a position head predicts them; the prompt ends before the first label
+    that is not -100.
     """
 
     def __init__(
         self,
         dataset: Any,
-        ids: str,
+        ids: str | Sequence[str],
         relabel: str = "increasing",
         max_id: int = 0,
         seed: int = 0,
+        *,
+        classes: Sequence[str] = (),
+        same_places: bool = False,
+        prompt: bool = False,
     ) -> None:
         super().__init__(dataset, seed)
         if relabel not in (*RELABELLINGS, "none"):
             raise BadInput(f"relabel must be one of {', '.join(RELABELLINGS)} or none, got {relabel!r}")
         if (max_id < 1) != (relabel == "none"):
             raise BadInput(f"max_id must be at least 1, or 0 with relabel='none': got {max_id} with {relabel!r}")
-        self.column, self.relabel, self.max_id = ids, relabel, max_id
+        if relabel == "none" and (same_places or prompt):
+            raise BadInput("same_places and prompt say how IDs are relabelled: leave them out with relabel='none'")
+        self.columns = (ids,) if isinstance(ids, str) else tuple(ids)
+        self.one_level, self.relabel, self.max_id = isinstance(ids, str), relabel, max_id
+        grow = [level for level, column in enumerate(self.columns) if column not in classes]
+        if not grow or any(column not in self.columns for column in classes):
+            raise BadInput(f"classes must be some of the columns {', '.join(self.columns)}, got {', '.join(classes)}")
+        self.maps = [grow] if same_places else [[level] for level in grow]
+        """Levels that are relabelled by one map each."""
+        self.prompt = prompt
 
     def with_ids(self, row: Row, tokens: Int[Tensor, "t"], draws: Draws) -> Row:
-        if self.column not in row:
-            raise BadInput(f"rows have no column {self.column}: they have {', '.join(row)}")
-        ids = torch.as_tensor(row.pop(self.column))
+        levels = [self._take(row, column, tokens) for column in self.columns]
+        if self.relabel != "none":
+            in_prompt = self._in_prompt(row, tokens) if self.prompt else torch.ones_like(tokens, dtype=torch.bool)
+            for together in self.maps:
+                first = together[0]
+                beside = torch.cat([levels[level] for level in together])[None]
+                mask = in_prompt.repeat(len(together))[None]
+                some = draws if first == self.maps[0][0] else draws.child(self.columns[first])
+                mapped = within_prompt(RELABELLINGS[self.relabel], beside, mask, self.max_id, some)[0]
+                for level, ids in zip(together, mapped.chunk(len(together)), strict=True):
+                    levels[level] = ids
+        row["position_ids"] = levels[0] if self.one_level else torch.stack(levels)
+        return row
+
+    def _take(self, row: Row, column: str, tokens: Int[Tensor, "t"]) -> Int[Tensor, "t"]:
+        """Remove a column of IDs from a row and return it."""
+        if column not in row:
+            raise BadInput(f"rows have no column {column}: they have {', '.join(row)}")
+        ids = torch.as_tensor(row.pop(column))
         if ids.shape != tokens.shape or ids.is_floating_point():
-            raise BadInput(f"the column {self.column} must have a whole number for each of {len(tokens)} tokens")
+            raise BadInput(f"the column {column} must have a whole number for each of {len(tokens)} tokens")
         least, largest = (int(end) for end in ids.aminmax())
         if least < 0 or largest > len(tokens):
-            raise BadInput(f"{self.column} must go from 0 to at most the number of tokens: {least} to {largest} found")
-        if self.relabel != "none":
-            if largest > self.max_id:
-                raise BadInput(f"max_id={self.max_id} is too small: a row has {largest} coupled IDs")
-            ids = RELABELLINGS[self.relabel](ids[None], self.max_id, draws)[0]
-        row["position_ids"] = ids
-        return row
+            raise BadInput(f"{column} must go from 0 to at most the number of tokens: {least} to {largest} found")
+        if self.relabel != "none" and largest > self.max_id:
+            raise BadInput(f"max_id={self.max_id} is too small: a row has {largest} coupled IDs")
+        return ids
+
+    @staticmethod
+    def _in_prompt(row: Row, tokens: Int[Tensor, "t"]) -> Bool[Tensor, "t"]:
+        predicted = torch.as_tensor(row.get("labels", tokens)) != IGNORED
+        if bool(predicted[0]):
+            raise BadInput("prompt=True needs labels that are -100 at the tokens of the prompt")
+        return predicted.cumsum(0) == 0
 
 
 def _num_tokens(row: Mapping[str, Any], tokens: Int[Tensor, "t"]) -> int:

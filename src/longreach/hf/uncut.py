@@ -37,8 +37,9 @@ Collator = Callable[[list[dict[str, Any]]], Mapping[str, Any]]
 class UncutCollator:
     """Batch rows of tokens such that no attention is cut at their position IDs.
 
-    A row has `input_ids` and may have `position_ids`, `attention_mask` and `labels`.  Rows are padded on the right.
-    The batch has a mask of two dimensions, which keeps sliding windows as they are, and the boundaries of its rows.
+    A row has `input_ids` and may have `position_ids`, `attention_mask` and `labels`.  Position IDs of several levels
+    have the shape [levels, tokens] in a row and [batch, levels, tokens] in a batch.  Rows are padded on the right.  The
+    batch has a mask of two dimensions, which keeps sliding windows as they are, and the boundaries of its rows.
     Labels are the tokens where a row has none.
     """
 
@@ -53,10 +54,13 @@ class UncutCollator:
                 raise BadInput(f"UncutCollator has no use for the column {column}: it knows {', '.join(_COLUMNS)}")
         full = [_complete(row) for row in rows]
         fill = {"input_ids": self.pad_token, "position_ids": 0, "attention_mask": 0, "labels": IGNORED}
-        batch: dict[str, Any] = {
-            name: pad_sequence([row[name] for row in full], batch_first=True, padding_value=fill[name])
-            for name in _COLUMNS
-        }
+        batch: dict[str, Any] = {}
+        for name in _COLUMNS:
+            # the axis of tokens first: only this one may differ between rows
+            columns = [row[name].movedim(-1, 0) for row in full]
+            if len({column.shape[1:] for column in columns}) > 1:
+                raise BadInput("rows have position_ids with different numbers of levels")
+            batch[name] = pad_sequence(columns, batch_first=True, padding_value=fill[name]).movedim(1, -1)
         return batch | boundaries_of(*batch["input_ids"].shape) if self.boundaries else batch
 
 
@@ -68,7 +72,8 @@ def _complete(row: Mapping[str, Any]) -> dict[str, Tensor]:
     made = {"position_ids": torch.arange(len(tokens)), "attention_mask": torch.ones_like(tokens), "labels": tokens}
     found = {"input_ids": tokens} | {name: torch.as_tensor(row.get(name, made[name])) for name in made}
     for name, column in found.items():
-        if column.shape != tokens.shape:
+        has_levels = name == "position_ids" and column.dim() == 2
+        if (column.shape[1:] if has_levels else column.shape) != tokens.shape:
             raise BadInput(f"a row has {len(tokens)} tokens, and its {name} have the shape {tuple(column.shape)}")
     if "labels" not in row:
         found["labels"] = tokens.masked_fill(found["attention_mask"] == 0, IGNORED)
@@ -88,10 +93,11 @@ def keep_attention_uncut(model: Any) -> RemovableHandle:
     rows.  The hook is not saved with the model; `remove()` of the returned handle takes it away.
     """
     decoder: Module = _decoder(model)
-    return decoder.register_forward_pre_hook(_with_mask, with_kwargs=True)
+    return decoder.register_forward_pre_hook(with_mask, with_kwargs=True)
 
 
-def _with_mask(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def with_mask(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Add a mask or boundaries to the arguments of a decoder: the hook of `keep_attention_uncut`."""
     given = inspect.signature(decoder.forward).bind_partial(*args, **kwargs).arguments
     tokens = given.get("input_ids") if given.get("input_ids") is not None else given.get("inputs_embeds")
     cache = given.get("past_key_values")
@@ -126,10 +132,12 @@ def check_attention_uncut(model: Any, collator: Collator | None = None) -> None:
         raise BadInput(f"{kind} models have {recurrent[0]} layers, which hide a cut in attention: it cannot be checked")
     windows = [getattr(settings, name, None) for name in ("sliding_window", "attention_chunk_size")]
     length = min([_TOKENS, *(window for window in windows if window)])
+    levels = len(getattr(model.config, "level_sizes", (0,)))  # of a model with a position head
     with _in_fp32(model), torch.no_grad():
         for word, ids in _unusual_ids(length).items():
             for rows in (1, 2):
-                if not _reads_first(model, collator, ids.expand(rows, length), settings.vocab_size):
+                shape = (rows, length) if levels == 1 else (rows, levels, length)
+                if not _reads_first(model, collator, ids.expand(shape), settings.vocab_size):
                     raise BadInput(
                         f"attention of this {kind} model is cut where position IDs {word} ({rows} row"
                         f"{'s' if rows > 1 else ''}): {_ADVICE}"
@@ -147,9 +155,10 @@ def _unusual_ids(length: int) -> dict[str, Int[Tensor, "{length}"]]:
     }
 
 
-def _reads_first(model: Any, collator: Collator | None, ids: Int[Tensor, "b t"], vocabulary: int) -> bool:
+def _reads_first(model: Any, collator: Collator | None, ids: Int[Tensor, "b *g t"], vocabulary: int) -> bool:
     """Return whether the last logits of every row depend on its first token."""
-    tokens = (1 + torch.arange(ids.numel())).remainder(vocabulary - 1).view_as(ids)
+    rows, length = ids.shape[0], ids.shape[-1]
+    tokens = (1 + torch.arange(rows * length)).remainder(vocabulary - 1).view(rows, length)
     changed = tokens.clone()
     changed[:, 0] = vocabulary - 1
     one, other = (_last_logits(model, collator, row, ids) for row in (tokens, changed))

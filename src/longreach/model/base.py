@@ -290,28 +290,34 @@ def build_model(
     """A model with fresh weights that depend on the seed and on nothing else."""
     model = shape_model(config, vocab_size, level_sizes, max_id)
     model._apply(_empty_on_cpu)  # type: ignore[no-untyped-call]
-    initialise(model, seed)
+    initialise(model, seed, config.depth)
     return model.to(device)
 
 
-def initialise(model: Model, seed: int) -> None:
-    """Matrices and embeddings N(0, .02), projections back into the stream smaller by sqrt(2 depth)."""
+def initialise(model: nn.Module, seed: int, depth: int) -> None:
+    """Draw the weights of a model or of a part: matrices and embeddings N(0, .02), projections back into the stream
+    smaller by sqrt(2 depth)."""
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
-            into_stream = name.endswith(".out")
-            std = 0.02 / (2 * model.config.depth) ** 0.5 if into_stream else 0.02
-            nn.init.normal_(module.weight, std=std, generator=generator(seed, f"init/{name}"))
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.RNNBase):
-            for part, parameter in module.named_parameters():
-                bound = module.hidden_size**-0.5  # as torch does by itself
-                nn.init.uniform_(parameter, -bound, bound, generator=generator(seed, f"init/{name}.{part}"))
-        elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
-            nn.init.ones_(module.weight)
-            if isinstance(module, nn.LayerNorm) and module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif hasattr(module, "initialise"):
-            module.initialise()
-        elif any(True for _ in module.parameters(recurse=False)):
-            raise BadInput(f"{type(module).__name__} has parameters but no `initialise`")
+        initialise_module(name, module, seed, depth)
+
+
+def initialise_module(name: str, module: nn.Module, seed: int, depth: int) -> None:
+    """Draw the weights of a module itself, not of the modules in it; the draws depend on its name."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        into_stream = name.endswith(".out")
+        std = 0.02 / (2 * depth) ** 0.5 if into_stream else 0.02
+        nn.init.normal_(module.weight, std=std, generator=generator(seed, f"init/{name}"))
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.RNNBase):
+        for part, parameter in module.named_parameters():
+            bound = module.hidden_size**-0.5  # as torch does by itself
+            nn.init.uniform_(parameter, -bound, bound, generator=generator(seed, f"init/{name}.{part}"))
+    elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        nn.init.ones_(module.weight)
+        if isinstance(module, nn.LayerNorm) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif callable(own := getattr(module, "initialise", None)):
+        own()
+    elif any(True for _ in module.parameters(recurse=False)):
+        raise BadInput(f"{type(module).__name__} has parameters but no `initialise`")
