@@ -13,11 +13,14 @@ from longreach.text.hub import check_name, quiet_loading, refuse_code, where_it_
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32") -> tuple[Any, Any]:
+def load_huggingface(
+    name: str, device: str = "cpu", precision: str = "fp32", *, config: Any = None
+) -> tuple[Any, Any]:
     """Return a causal language model and its tokenizer.
 
     `name` is a folder, a name on the hub or a .gguf file; `precision` is fp32 or bf16.  The weights of a .gguf file are
-    expanded to this precision, so the model can be trained and saved like any other.
+    expanded to this precision, so the model can be trained and saved like any other.  `config` replaces the model's own
+    configuration.
     """
     if precision not in PRECISIONS:
         raise BadInput(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
@@ -32,6 +35,7 @@ def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32") ->
                 where,
                 dtype=PRECISIONS[precision],
                 **options,
+                **({} if config is None else {"config": config}),
                 output_loading_info=True,
                 trust_remote_code=False,
                 weights_only=True,  # nothing is unpickled but tensors
