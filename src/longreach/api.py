@@ -18,7 +18,7 @@ from longreach.config.spans import Lengths, Span
 from longreach.decoding import SamplingConfig, generate
 from longreach.diagnosis import Diagnosis
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluation import EvalConfig, Score, reach
+from longreach.evaluation import EvalConfig, Score, reach_at
 from longreach.evaluation.shortcuts import Shortcut
 from longreach.execution import ExecutionConfig
 from longreach.hf import (
@@ -187,7 +187,7 @@ __all__ = [
     "load_recipe",
     "position_callback",
     "predict",
-    "reach",
+    "reach_at",
     "register",
     "report",
     "run",

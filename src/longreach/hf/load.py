@@ -1,11 +1,14 @@
 """Load any causal language model of Hugging Face, from a folder, a name or a .gguf file."""
 
+from collections.abc import Callable
+from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
 
 from longreach.errors import BadInput, lacks_memory
+from longreach.system.capacity import check_memory
 from longreach.system.files import one_line
 from longreach.system.huggingface import import_transformers
 from longreach.text.hub import check_name, quiet_loading, refuse_code, where_it_lies
@@ -48,6 +51,12 @@ def load_huggingface(
     if options:
         _forget_quantization(model)
     return model.to(device), tokenizer
+
+
+def check_weights(name: str, device: str, warn: Callable[[str], None]) -> None:
+    """Raise BadInput if the weight files in a folder are larger than the device's memory; warn if little is free."""
+    files = [file for kind in ("*.safetensors", "*.bin") for file in Path(name).glob(kind)]
+    check_memory(sum(file.stat().st_size for file in files), device, name, "use a smaller model", warn)
 
 
 def _forget_quantization(model: Any) -> None:
