@@ -21,6 +21,7 @@ from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import EvalConfig, Score, reach_at
 from longreach.evaluation.shortcuts import Shortcut
 from longreach.execution import ExecutionConfig
+from longreach.extension import Estimate, Extension
 from longreach.hf import (
     CoupledDataset,
     PoseDataset,
@@ -86,6 +87,7 @@ from longreach.verbs.answering import Answer, predict
 from longreach.verbs.checking import TaskCheck, check
 from longreach.verbs.comparing import compare
 from longreach.verbs.diagnosing import diagnose
+from longreach.verbs.extending import estimate_extension, extend
 from longreach.verbs.inspection import Inspection, inspect
 from longreach.verbs.reporting import report
 from longreach.verbs.running import run
@@ -109,8 +111,10 @@ __all__ = [
     "Draws",
     "EntmaxConfig",
     "EqualIdsConfig",
+    "Estimate",
     "EvalConfig",
     "ExecutionConfig",
+    "Extension",
     "FireConfig",
     "IdLoss",
     "IdPolicy",
@@ -176,8 +180,10 @@ __all__ = [
     "compare",
     "dataset",
     "diagnose",
+    "estimate_extension",
     "evaluate",
     "evaluate_runs",
+    "extend",
     "from_huggingface",
     "generate",
     "inspect",

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from longreach.errors import argument
-from longreach.evaluation import PassCost
+from longreach.evaluation import PassCost, memory_of_text
+from longreach.evaluation.context import BLOCK, predicted_at_once
+from longreach.extension.measure import ReachConfig
 from longreach.extension.settings import ExtendConfig
 
 _ADAPTED = 7
@@ -18,6 +20,10 @@ _LOGITS = 3
 """Copies of the logits in fp32: logits, their softmax and its gradient."""
 _BACKWARD = 3.0
 """Time of a step of training, by the time of its forward pass."""
+_STATES = 12
+"""Bytes of a trained weight besides itself: its gradient and two moments of Adam, in fp32."""
+_CACHE = 1 << 30
+"""Bytes of cached keys and values while retrieval is measured."""
 
 
 @dataclass(frozen=True)
@@ -50,34 +56,41 @@ class Estimate:
         return {**asdict(self), "memory": self.memory, "seconds": self.seconds}
 
 
-def estimate(model: Any, cost: PassCost, config: ExtendConfig, measured_operations: float) -> Estimate:
-    """Estimate the extension of a model; its speed is that of a forward pass over a row of training.
-
-    `measured_operations` is the arithmetic of measuring one arm.
-    """
-    every = int(model.num_parameters())
-    trained = _adapters(cost, config.lora) if config.lora else every
+def estimate(
+    parameters: int, cost: PassCost, per_operation: float, config: ExtendConfig, reach: ReachConfig
+) -> Estimate:
+    """Estimate the extension of a model; `per_operation` is the seconds of an operation in a forward pass."""
+    trained = _adapters(cost, config.lora) if config.lora else parameters
     half = config.precision == "bf16"
-    weights = every * (2 if half and config.lora else 4)
-    states = trained * 12  # gradients and two moments of Adam, in fp32
+    weights = parameters * (2 if half and config.lora else 4)
+    states = trained * _STATES
     activations = cost.training_memory(config.batch_size, config.window, 0, half=half) * _KEPT
     logits = config.batch_size * config.window * cost.vocabulary * 4 * _LOGITS
-    written = every * (2 if half else 4)
+    written = parameters * (2 if half else 4)
     arms = config.arms
     count = sum(arm.ids is not None for arm in arms)
-    per_operation = _seconds_per_operation(model, cost, config.window)
     rows = config.steps * config.batch_size
+    measuring, _ = memory_of_text(cost, reach.test, reach.batch_tokens)
     return Estimate(
-        parameters=every,
+        parameters=parameters,
         trained_parameters=trained,
         training_memory=int(weights + states + activations + logits),
-        measuring_memory=written + cost.memory(1, config.to + 64, 64),
+        measuring_memory=written + measuring + min(reach.batch_tokens * cost.cached, _CACHE) * 3,
         training_seconds=count * rows * _BACKWARD * cost.operations(config.window) * per_operation,
-        measuring_seconds=len(arms) * measured_operations * per_operation,
-        # two checkpoints of weights and moments, and the model of each trained arm
-        disk=int(2 * (trained * 12) + count * written),
+        measuring_seconds=len(arms) * _measured_operations(cost, reach) * per_operation,
+        # two checkpoints of trained weights and their moments, and the model of each trained arm
+        disk=2 * trained * _STATES + count * written,
         arms=tuple(arm.name for arm in arms),
     )
+
+
+def _measured_operations(cost: PassCost, reach: ReachConfig) -> float:
+    """Return the arithmetic of measuring one arm."""
+    contexts = list(reach.contexts)
+    windows = [(predicted_at_once(context), context + predicted_at_once(context)) for context in contexts]
+    losses = sum(reach.samples / last * cost.operations(tokens) for last, tokens in windows)
+    asked = len(reach.depths) * reach.questions * (1 + len(reach.needles)) if reach.retrieval else 0
+    return losses + sum((asked + reach.samples / BLOCK) * cost.operations(context) for context in contexts)
 
 
 def smaller_settings() -> str:
@@ -92,7 +105,7 @@ def _adapters(cost: PassCost, rank: int) -> int:
 
 
 @torch.no_grad()
-def _seconds_per_operation(model: Any, cost: PassCost, tokens: int) -> float:
+def seconds_per_operation(model: Any, cost: PassCost, tokens: int) -> float:
     """Return the seconds of an operation in a forward pass over a row."""
     row = torch.ones(1, tokens, dtype=torch.long, device=model.device)
     seconds = []

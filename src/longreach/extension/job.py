@@ -3,38 +3,47 @@
 import gc
 import json
 import os
+import shlex
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from longreach.config import Lengths, Plain, build
 from longreach.errors import BadInput, argument
-from longreach.evaluation import ContextLoss
-from longreach.extension.estimate import Estimate, estimate, smaller_settings
-from longreach.extension.measure import MeasuredReach, ReachConfig, check_reach_memory, measure_model
-from longreach.extension.result import ArmResult, Extension, model_card
+from longreach.evaluation import ContextLoss, PassCost
+from longreach.extension.estimate import Estimate, estimate, seconds_per_operation
+from longreach.extension.measure import MeasuredReach, ReachConfig, measure_model
+from longreach.extension.result import ArmResult, Extension, compare_arms, model_card
 from longreach.extension.rope import describe_sliding, far_logits, rope_of_model, scaled_config
-from longreach.extension.settings import AS_IT_IS, Arm, ExtendConfig, changed
+from longreach.extension.settings import (
+    AS_IT_IS,
+    Arm,
+    ExtendConfig,
+    difference,
+    usual_rate,
+    usual_window,
+)
 from longreach.extension.texts import ReachTexts, check_reads, read_texts
 from longreach.extension.training import Rows, read_losses, train_arm, trained_model
 from longreach.hf import UncutCollator, check_attention_uncut, load_huggingface
+from longreach.hf.load import check_weights
 from longreach.probe import HuggingFace
-from longreach.runs import Observer, gather_versions
-from longreach.system.capacity import check_memory
+from longreach.runs import Observer, device_name, versions
 from longreach.system.files import read_json, remove_leftovers, write_atomically
 from longreach.system.lock import hold
 from longreach.text import Corpus, PrepareConfig, prepare
 
 _HELD_OUT = 0.1
 """Share of the documents that are measured where the user gives none."""
-_LONG = 300.0
-"""Seconds of work that a warning precedes."""
+_MEASURES, _SECONDS, _NATS = "measures.json", "training_seconds.json", "losses.safetensors"
+"""Files of an arm: its figures, the time of its training, and the loss of every token."""
 RESULT = "extend.json"
 """Written last: a folder without it is not finished."""
 
@@ -45,9 +54,60 @@ class Original:
 
     config: Any
     """Its configuration of Hugging Face."""
+    parameters: int
+    cost: PassCost
+    per_operation: float
+    """Seconds of an operation in a forward pass."""
     fingerprint: str
-    far: torch.Tensor
-    """Logits behind IDs that are spread over the target length."""
+    opening: list[int]
+    """Special tokens that the model reads first in every text."""
+
+
+def inspect_original(
+    name: str, asked: Plain, corpus: Corpus | None, device: str, warn: Callable[[str], None]
+) -> tuple[Original, ExtendConfig]:
+    """Load a model and return what an extension needs to know, and the settings with all defaults.
+
+    `asked` holds the settings that were given.  Raises BadInput for a model that cannot be extended so.
+    """
+    check_weights(name, device, warn)
+    precision = str(asked.get("precision", ExtendConfig.precision))
+    model, tokenizer = load_huggingface(name, device, precision)
+    rope_of_model(model.config)
+    trained = asked.get("trained", model.config.max_position_embeddings)
+    usual = {
+        "trained": trained,
+        "window": usual_window(trained),
+        "lr": usual_rate(model.num_parameters(), bool(asked.get("lora"))),
+    }
+    config = build(ExtendConfig, usual | asked, "")
+    scaled = scaled_config(model.config, config.rope, config.trained, config.to)
+    check_attention_uncut(model, UncutCollator())
+    if warning := describe_sliding(model.config):
+        warn(f"warning: {warning}")
+    reader = HuggingFace(model, Path(name).name, tokenizer)
+    if corpus is not None:
+        check_reads(reader, corpus)
+    cost = reader.pass_cost()
+    original = Original(
+        config=model.config,
+        parameters=model.num_parameters(),
+        cost=cost,
+        per_operation=seconds_per_operation(model, cost, config.window),
+        fingerprint=reader.fingerprint,
+        opening=reader.opening,
+    )
+    far = far_logits(model, config.to)
+    del model, reader
+    _free()
+    if config.rope != "none" and torch.equal(
+        far, far_logits(load_huggingface(name, device, precision, config=scaled)[0], config.to)
+    ):
+        raise BadInput(
+            f"RoPE of type {config.rope} changes nothing in this {scaled.model_type} model:"
+            f" choose another {argument('rope')}"
+        )
+    return original, config
 
 
 @dataclass(frozen=True)
@@ -68,6 +128,10 @@ class Job:
         """Holds what is needed until the result is there."""
         return self.out / ".work"
 
+    def estimate(self, original: Original) -> Estimate:
+        """Estimate memory, time and disk."""
+        return estimate(original.parameters, original.cost, original.per_operation, self.config, self.reach())
+
     def run(self, original: Original, resume: bool) -> Extension:
         """Make the extension, or what is missing of it, and return it."""
         plan = {"model": self.model, "fingerprint": original.fingerprint, "data": list(self.sources)}
@@ -77,13 +141,11 @@ class Job:
         with hold(self.work / "extend.lock", str(self.out)):
             write_atomically(self.work / "plan.json", json.dumps(plan).encode())
             corpus = self._corpus()
-            rows = Rows(corpus.split("train"), self.config.window)
+            rows = Rows(corpus.split("train"), self.config.window, tuple(original.opening))
             rows.check(self.config.batch_size)
-            self._check_documents(corpus)
-            measured = None
+            _check_documents(corpus)
             for arm in self.config.arms:
-                measured = self._measures(arm, rows, corpus, original)
-            assert measured is not None
+                self._finish_arm(arm, rows, corpus, original)
             found = self._result(corpus, rows, original)
             self._write(found)
         shutil.rmtree(self.work, ignore_errors=True)
@@ -96,11 +158,13 @@ class Job:
                 continue
             if not resume:
                 raise BadInput(f"{self.out} is not empty: add {argument('resume', True)}, or choose another folder")
-            earlier = read_json(path, lambda plain, key=key: dict(plain[key] if key else plain))
-            if difference := changed(earlier, plan):
-                raise BadInput(f"{self.out} was begun with {difference}: choose another folder")
+            plain = read_json(path, dict)
+            earlier = plain[key] if key else plain
+            if changed := difference(earlier, plan):
+                raise BadInput(f"{self.out} was begun with {changed}: choose another folder")
             if key:
-                return read_json(path, Extension.from_plain)
+                shutil.rmtree(self.work, ignore_errors=True)  # of a start that was killed at its end
+                return read_json(path, partial(Extension.from_plain, path=str(self.out)))
             remove_leftovers(self.work)
             return None
         if self.out.exists() and (not self.out.is_dir() or any(p.name != ".work" for p in self.out.iterdir())):
@@ -111,15 +175,7 @@ class Job:
     def _corpus(self) -> Corpus:
         """Return the texts as tokens of the model, with held-out documents in the split `test`."""
         config = self.config
-        for name in self.sources:
-            if not (Path(name) / "meta.json").is_file():
-                continue
-            if len(self.sources) > 1:
-                raise BadInput(f"{name} is a prepared corpus, which is used alone: name no other text")
-            for setting in ("field", "test", "documents"):
-                if getattr(config, setting) is not None:
-                    raise BadInput(f"{argument(setting)} concerns texts, and {name} is a prepared corpus")
-            corpus = Corpus.open(name)
+        if (corpus := prepared_corpus(self.sources, asdict(config))) is not None:
             corpus.verify()
             return corpus
         asked = PrepareConfig(
@@ -131,14 +187,6 @@ class Job:
         )
         return prepare(self.sources, self.work / "corpus", asked, resume=True, phase=self.observer.phase)
 
-    def _check_documents(self, corpus: Corpus) -> None:
-        held_out, train = (corpus.split(name).documents for name in ("test", "train"))
-        if not held_out:
-            raise BadInput(
-                f"none of {train} documents is held out to be measured: add documents (a text file is one), or raise"
-                f" {argument('test')}"
-            )
-
     def folder(self, arm: Arm) -> Path:
         """Return the folder of an arm while the extension is made."""
         return self.work / "arms" / arm.name.replace(", ", "-").replace(" ", "_")
@@ -149,24 +197,24 @@ class Job:
             config = scaled_config(original.config, self.config.rope, self.config.trained, self.config.to)
         return load_huggingface(self.model, self.device, precision, config=config)
 
-    def _measures(self, arm: Arm, rows: Rows, corpus: Corpus, original: Original) -> None:
+    def _finish_arm(self, arm: Arm, rows: Rows, corpus: Corpus, original: Original) -> None:
         """Train an arm and measure it, unless that is done."""
         folder, config = self.folder(arm), self.config
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)
-        if (folder / "measures.json").exists():
+        if (folder / _MEASURES).exists():
             return
         if arm.ids is not None and trained_model(folder) is None:
             report = self.observer.phase(f"train {arm.name}", config.steps)
-            with _timed(folder / "training_seconds.json"):
+            with _timed(folder / _SECONDS):
                 train_arm(partial(self._load, arm, original), arm, rows, config, folder, self.device, report)
             _free()
         with self._opened(arm, original) as model:
             texts = read_texts(model, [corpus.folder], "test")
             measured = measure_model(model, texts, self.reach(texts), self.observer, arm.name)
             assert measured.by_context is not None
-            measured.by_context.save(folder / "losses.safetensors")
-            write_atomically(folder / "measures.json", json.dumps(measured.to_plain()).encode())
+            measured.by_context.save(folder / _NATS)
+            write_atomically(folder / _MEASURES, json.dumps(measured.to_plain()).encode())
         _free()
 
     @contextmanager
@@ -189,7 +237,7 @@ class Job:
                 f"no two held-out documents have {self.config.contexts[0]} tokens of context and 64 to predict: add"
                 " longer texts"
             )
-        return ReachConfig(contexts=contexts, samples=self.config.samples, seed=self.config.seed)
+        return ReachConfig(contexts=Lengths(tuple(contexts)), samples=self.config.samples, seed=self.config.seed)
 
     def _result(self, corpus: Corpus, rows: Rows, original: Original) -> Extension:
         """Return what was measured."""
@@ -197,7 +245,7 @@ class Job:
         for arm in config.arms:
             folder = self.folder(arm)
             trained = arm.ids is not None
-            nats[arm.name] = ContextLoss.load(folder / "losses.safetensors")
+            nats[arm.name] = ContextLoss.load(folder / _NATS)
             rope = original.config.rope_parameters
             if arm.scaled:
                 rope = scaled_config(original.config, config.rope, config.trained, config.to).rope_parameters
@@ -225,7 +273,7 @@ class Job:
                 **asdict(config),
             },
             command=self.command(),
-            versions=versions(),
+            versions=versions("transformers", "accelerate", *(["peft"] if config.lora else [])),
             device=device_name(self.device),
             texts={
                 "fingerprint": corpus.fingerprint,
@@ -262,6 +310,29 @@ class Job:
         if line not in self.notes:
             self.notes.append(line)
             self.observer.say(f"warning: {line}")
+
+
+def prepared_corpus(sources: Sequence[str], asked: Plain) -> Corpus | None:
+    """Return the corpus that the sources name, or None where they are texts."""
+    for name in sources:
+        if not (Path(name) / "meta.json").is_file():
+            continue
+        if len(sources) > 1:
+            raise BadInput(f"{name} is a prepared corpus, which is used alone: name no other text")
+        for setting in ("field", "test", "documents"):
+            if asked.get(setting) is not None:
+                raise BadInput(f"{argument(setting)} concerns texts, and {name} is a prepared corpus")
+        return Corpus.open(name)
+    return None
+
+
+def _check_documents(corpus: Corpus) -> None:
+    """Raise BadInput if no document is held out."""
+    if not corpus.split("test").documents:
+        raise BadInput(
+            f"none of {corpus.split('train').documents} documents is held out to be measured: add documents (a text"
+            f" file is one), or raise {argument('test')}"
+        )
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
@@ -94,6 +94,8 @@ class MeasuredReach:
     holds_to: HoldsTo
     retrieval: list[RetrievalScore]
     """Empty without retrieval."""
+    by_context: ContextLoss | None = field(default=None, compare=False, repr=False)
+    """Loss of each token, for comparisons with other models; the plain form leaves it out."""
 
     def to_plain(self) -> dict[str, Any]:
         rows = [
@@ -145,7 +147,8 @@ def measure_model(
     if config.retrieval:
         needle_texts = NeedleTexts(model, texts, contexts[-1], config.seed)
         found = _retrieval(computed, needle_texts, config, predict, observer, title)
-    return MeasuredReach(result.losses, loss_gains(result.by_context), HoldsTo.of(result.by_context), found)
+    gains, held = loss_gains(result.by_context), HoldsTo.of(result.by_context)
+    return MeasuredReach(result.losses, gains, held, found, result.by_context)
 
 
 def _retrieval(

@@ -110,20 +110,17 @@ class Extension:
 
     def lines(self) -> list[str]:
         """Return what the tables say in words: each control against the result, and the price at short contexts."""
-        result, trained = self.result.name, int(self.settings["trained"])
-        found, longest = [], self.contexts[-1]
+        result, trained, found = self.result.name, int(self.settings["trained"]), []
         for row in self.comparisons:
-            interval = "" if row.low is None else f" ({row.low:+.3f} to {row.high:+.3f})"
-            change = f"{-row.nats:+.3f} nats" + ("" if row.low is None else f" ({-row.high:+.3f} to {-row.low:+.3f})")
-            if row.context == longest:
-                verdict = (
-                    f"lowers the loss by {row.nats:.3f} nats{interval}"
-                    if row.gains
-                    else f"gains nothing: it lowers the loss by {row.nats:.3f} nats{interval}"
-                )
-                found.append(f"At {longest} tokens, {result} beside {row.control} {verdict}.")
+            gain, price = f"{row.nats:.3f} nats", f"{-row.nats:+.3f} nats"
+            if row.low is not None and row.high is not None:
+                gain += f" ({row.low:.3f} to {row.high:.3f})"
+                price += f" ({-row.high:+.3f} to {-row.low:+.3f})"
+            if row.context == self.contexts[-1]:
+                words = "lowers the loss by" if row.gains else "gains nothing: it lowers the loss by"
+                found.append(f"At {row.context} tokens, {result} beside {row.control} {words} {gain}.")
             if row.control == "as it is" and row.context <= trained:
-                found.append(f"At {row.context} tokens, {result} changes the loss of the model as it is by {change}.")
+                found.append(f"At {row.context} tokens, {result} changes the loss of the model as it is by {price}.")
         if not self.comparisons:
             found.append("No controls were measured, so nothing shows what helped.")
         return [*found, *self.notes]
@@ -194,42 +191,35 @@ def compare_arms(nats: Mapping[str, ContextLoss]) -> list[Comparison]:
 def model_card(found: Extension) -> str:
     """Return the README.md of an extended model."""
     settings, texts, result = found.settings, found.texts, found.result
-    tables = "\n\n".join(f"{title}:\n\n{_markdown(table)}" for title, table in found.tables().items())
-    how = f"low-rank adapters (rank {settings['lora']}, merged)" if settings["lora"] else "all weights"
-    return f"""---
-library_name: transformers
-pipeline_tag: text-generation
-base_model: {Path(settings["model"]).name}
----
-
-# {Path(settings["model"]).name}, extended to {settings["to"]} tokens
-
-Made from `{settings["model"]}`, which was trained for {settings["trained"]} tokens, by `longreach extend`: {result.name}.
-
-| | |
-|---|---|
-| RoPE | `{dict(result.rope_parameters)}` (`--rope {settings["rope"]}`) |
-| position IDs in training | {result.position_ids} |
-| trained | {how}: {settings["steps"]} steps of {settings["batch_size"]} rows of {settings["window"]} tokens, learning rate {settings["lr"]}, {settings["precision"]} |
-| training texts | {texts["training_documents"]} documents, {texts["training_tokens"]:,} tokens, read {texts["epochs"]:.2f} times |
-| held-out texts | {texts["held_out_documents"]} documents, {texts["held_out_tokens"]:,} tokens |
-| checkpoint | {_CHOICE} |
-| controls | {_controls(found)} |
-
-## Measured
-
-All arms predict the same tokens of the held-out documents. A needle is a sentence with a code word, hidden in the text; the right one of 16 words must be the likeliest answer at the end.
-
-{tables}
-
-{chr(10).join(f"- {line}" for line in found.lines())}
-
-All figures, settings, versions and training losses are in `extend.json`.
-
-```
-{found.command}
-```
-"""
+    name = Path(settings["model"]).name
+    what = f"low-rank adapters of rank {settings['lora']}, merged" if settings["lora"] else "all weights"
+    facts = {
+        "RoPE": f"`{dict(result.rope_parameters)}` (`--rope {settings['rope']}`)",
+        "position IDs in training": result.position_ids,
+        "trained": f"{what}; {settings['precision']}",
+        "training": f"{settings['steps']} steps of {settings['batch_size']} rows of {settings['window']} tokens,"
+        f" learning rate {settings['lr']}, seed {settings['seed']}",
+        "training texts": f"{texts['training_documents']} documents, {texts['training_tokens']:,} tokens,"
+        f" read {texts['epochs']:.2f} times",
+        "held-out texts": f"{texts['held_out_documents']} documents, {texts['held_out_tokens']:,} tokens",
+        "checkpoint": _CHOICE,
+        "controls": _controls(found),
+    }
+    parts = [
+        f"---\nlibrary_name: transformers\npipeline_tag: text-generation\nbase_model: {name}\n---",
+        f"# {name}, extended to {settings['to']} tokens",
+        f"Made by `longreach extend` from `{settings['model']}`, which was trained for {settings['trained']} tokens."
+        f"  Method: {result.name}.",
+        "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in facts.items())]),
+        "## Measured",
+        "All arms predict the same tokens of the held-out documents.  A needle is a sentence with a code word that is"
+        " hidden in the text; the answer is right if the code word is the likeliest of 16 at the end.",
+        *(f"{title}:\n\n{_markdown(table)}" for title, table in found.tables().items()),
+        "\n".join(f"- {line}" for line in found.lines()),
+        "All figures, settings, versions and training losses are in `extend.json`.",
+        f"```\n{found.command}\n```",
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _controls(found: Extension) -> str:

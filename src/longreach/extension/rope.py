@@ -14,7 +14,8 @@ from longreach.positions.encodings import ScaledRopeConfig
 from longreach.system.files import one_line
 from longreach.text.hub import quiet_loading
 
-RopeMethod = Literal["yarn", "ntk", "linear", "llama3", "none"]
+_Scaled = Literal["yarn", "ntk", "linear", "llama3"]
+RopeMethod = Literal[_Scaled, "none"]
 _FULL = "full_attention"
 """Layer type whose RoPE is scaled where every layer type has its own."""
 _BY_LENGTH = ("dynamic", "longrope")
@@ -67,7 +68,7 @@ def rope_of_model(config: Any) -> dict[str, Any]:
     return dict(own)
 
 
-def _scaled(config: Any, own: Mapping[str, Any], method: RopeMethod, trained: int, to: int) -> dict[str, Any]:
+def _scaled(config: Any, own: Mapping[str, Any], method: _Scaled, trained: int, to: int) -> dict[str, Any]:
     """Return the parameters of RoPE that is scaled from `trained` to `to` tokens."""
     kind = own.get("rope_type", "default")
     if kind == method and kind in ("yarn", "linear"):  # scaled by the same method before: one larger factor
@@ -95,8 +96,8 @@ def describe_sliding(config: Any) -> str:
     if not count:
         return ""
     return (
-        f"{count} of {len(layers)} layers of this {config.model_type} model attend to the last {window} tokens only, also"
-        " after the extension"
+        f"{count} of {len(layers)} layers of this {config.model_type} model attend to the last {window} tokens only,"
+        " also after the extension"
     )
 
 

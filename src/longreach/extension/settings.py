@@ -125,7 +125,7 @@ def usual_rate(parameters: int, lora: bool) -> float:
     return float(f"{min(_HIGHEST_RATE, rate):.2g}")
 
 
-def changed(earlier: dict[str, Any], now: dict[str, Any]) -> str:
+def difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
     """Return the first setting that differs, with both values; empty if none does."""
     for name, value in now.items():
         if name not in earlier or earlier[name] != value:

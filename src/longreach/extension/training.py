@@ -39,6 +39,8 @@ class Rows:
 
     split: Split
     window: int
+    opening: tuple[int, ...] = ()
+    """Special tokens in the place of the first tokens of a row, as the model reads them first in every text."""
 
     def __len__(self) -> int:
         return len(self.split.tokens) // self.window
@@ -47,7 +49,9 @@ class Rows:
         if not 0 <= index < len(self):
             raise IndexError(index)
         tokens = self.split.tokens[index * self.window : (index + 1) * self.window]
-        return {"input_ids": torch.from_numpy(tokens.astype(np.int64))}
+        row = torch.from_numpy(tokens.astype(np.int64))
+        row[: len(self.opening)] = torch.tensor(self.opening[: self.window])
+        return {"input_ids": row}
 
     def check(self, batch_size: int) -> None:
         """Raise BadInput if the rows do not fill a batch."""
@@ -120,15 +124,14 @@ def train_arm(
         tokenizer.model_max_length = config.to
     temporary = folder / f"{_MODEL}.part"
     shutil.rmtree(temporary, ignore_errors=True)  # of a start that was killed
-    model.to(PRECISIONS[config.precision]).save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
+    with quiet_loading():
+        model.to(PRECISIONS[config.precision]).save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
     temporary.rename(folder / _MODEL)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
-def _trainer(
-    model: Any, arm: Arm, rows: Rows, config: ExtendConfig, folder: Path, device: str, report: Report
-) -> Any:
+def _trainer(model: Any, arm: Arm, rows: Rows, config: ExtendConfig, folder: Path, device: str, report: Report) -> Any:
     """Return a Trainer that prints nothing."""
     transformers = import_transformers("a Trainer")
     if importlib.util.find_spec("accelerate") is None:

@@ -16,9 +16,7 @@ from longreach.text.hub import check_name, quiet_loading, refuse_code, where_it_
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def load_huggingface(
-    name: str, device: str = "cpu", precision: str = "fp32", *, config: Any = None
-) -> tuple[Any, Any]:
+def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32", *, config: Any = None) -> tuple[Any, Any]:
     """Return a causal language model and its tokenizer.
 
     `name` is a folder, a name on the hub or a .gguf file; `precision` is fp32 or bf16.  The weights of a .gguf file are
