@@ -21,6 +21,7 @@ from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import EvalConfig, Score, reach_at
 from longreach.evaluation.shortcuts import Shortcut
 from longreach.execution import ExecutionConfig
+from longreach.extension import LossGain, MeasuredReach, ReachConfig, ReachResult, RetrievalScore
 from longreach.hf import (
     CoupledDataset,
     PoseDataset,
@@ -87,6 +88,7 @@ from longreach.verbs.checking import TaskCheck, check
 from longreach.verbs.comparing import compare
 from longreach.verbs.diagnosing import diagnose
 from longreach.verbs.inspection import Inspection, inspect
+from longreach.verbs.reaching import reach
 from longreach.verbs.reporting import report
 from longreach.verbs.running import run
 from longreach.verbs.scoring import evaluate, evaluate_runs
@@ -120,6 +122,8 @@ __all__ = [
     "LearnedRopeConfig",
     "Lengths",
     "LlamaConfig",
+    "LossGain",
+    "MeasuredReach",
     "Model",
     "ModelConfig",
     "NapeConfig",
@@ -137,7 +141,10 @@ __all__ = [
     "RandomStart",
     "Randomized",
     "ReRopeConfig",
+    "ReachConfig",
+    "ReachResult",
     "RecurrentConfig",
+    "RetrievalScore",
     "RopeConfig",
     "RunConfig",
     "RunFailed",
@@ -187,6 +194,7 @@ __all__ = [
     "load_recipe",
     "position_callback",
     "predict",
+    "reach",
     "reach_at",
     "register",
     "report",

@@ -1,19 +1,35 @@
 """Measure and extend the context of Hugging Face models."""
 
-from longreach.extension.measure import LossGain, MeasuredReach, ReachConfig, check_reach_memory, measure_model
+from longreach.extension.measure import (
+    LossGain,
+    MeasuredReach,
+    ReachConfig,
+    check_reach_memory,
+    measure_model,
+    probe_passages,
+)
+from longreach.extension.result import MeasuredModel, MeasuredTexts, ReachResult, pooled, retrieves_to, verdict
 from longreach.extension.retrieval import RETRIEVED, RetrievalScore
-from longreach.extension.texts import ReachTexts, read_texts, settle_contexts, texts_of
+from longreach.extension.texts import ReachTexts, find_texts, read_texts, settle_contexts, texts_of
 
 __all__ = [
     "RETRIEVED",
     "LossGain",
+    "MeasuredModel",
     "MeasuredReach",
+    "MeasuredTexts",
     "ReachConfig",
+    "ReachResult",
     "ReachTexts",
     "RetrievalScore",
     "check_reach_memory",
+    "find_texts",
     "measure_model",
+    "pooled",
+    "probe_passages",
     "read_texts",
+    "retrieves_to",
     "settle_contexts",
     "texts_of",
+    "verdict",
 ]
