@@ -21,7 +21,7 @@ from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import EvalConfig, Score, reach_at
 from longreach.evaluation.shortcuts import Shortcut
 from longreach.execution import ExecutionConfig
-from longreach.extension import Estimate, Extension
+from longreach.extension import Estimate, Extension, LossGain, MeasuredReach, ReachConfig, ReachResult, RetrievalScore
 from longreach.hf import (
     CoupledDataset,
     PoseDataset,
@@ -89,6 +89,7 @@ from longreach.verbs.comparing import compare
 from longreach.verbs.diagnosing import diagnose
 from longreach.verbs.extending import estimate_extension, extend
 from longreach.verbs.inspection import Inspection, inspect
+from longreach.verbs.reaching import reach
 from longreach.verbs.reporting import report
 from longreach.verbs.running import run
 from longreach.verbs.scoring import evaluate, evaluate_runs
@@ -124,6 +125,8 @@ __all__ = [
     "LearnedRopeConfig",
     "Lengths",
     "LlamaConfig",
+    "LossGain",
+    "MeasuredReach",
     "Model",
     "ModelConfig",
     "NapeConfig",
@@ -141,7 +144,10 @@ __all__ = [
     "RandomStart",
     "Randomized",
     "ReRopeConfig",
+    "ReachConfig",
+    "ReachResult",
     "RecurrentConfig",
+    "RetrievalScore",
     "RopeConfig",
     "RunConfig",
     "RunFailed",
@@ -193,6 +199,7 @@ __all__ = [
     "load_recipe",
     "position_callback",
     "predict",
+    "reach",
     "reach_at",
     "register",
     "report",

@@ -1,12 +1,20 @@
 """Measure and extend the context of Hugging Face models."""
 
 from longreach.extension.estimate import Estimate
+from longreach.extension.extended import ArmResult, Comparison, Extension
 from longreach.extension.job import Job, inspect_original, prepared_corpus
-from longreach.extension.measure import LossGain, MeasuredReach, ReachConfig, check_reach_memory, measure_model
-from longreach.extension.result import ArmResult, Comparison, Extension
+from longreach.extension.measure import (
+    LossGain,
+    MeasuredReach,
+    ReachConfig,
+    check_reach_memory,
+    measure_model,
+    probe_passages,
+)
+from longreach.extension.result import MeasuredModel, MeasuredTexts, ReachResult, pooled, retrieves_to, verdict
 from longreach.extension.retrieval import RETRIEVED, RetrievalScore
 from longreach.extension.settings import ExtendConfig
-from longreach.extension.texts import ReachTexts, read_texts, settle_contexts, texts_of
+from longreach.extension.texts import ReachTexts, find_texts, read_texts, settle_contexts, texts_of
 
 __all__ = [
     "RETRIEVED",
@@ -17,15 +25,23 @@ __all__ = [
     "Extension",
     "Job",
     "LossGain",
+    "MeasuredModel",
     "MeasuredReach",
+    "MeasuredTexts",
     "ReachConfig",
+    "ReachResult",
     "ReachTexts",
     "RetrievalScore",
     "check_reach_memory",
+    "find_texts",
     "inspect_original",
     "measure_model",
+    "pooled",
     "prepared_corpus",
+    "probe_passages",
     "read_texts",
+    "retrieves_to",
     "settle_contexts",
     "texts_of",
+    "verdict",
 ]

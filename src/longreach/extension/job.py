@@ -19,8 +19,9 @@ from longreach.config import Lengths, Plain, build
 from longreach.errors import BadInput, argument
 from longreach.evaluation import ContextLoss, PassCost
 from longreach.extension.estimate import Estimate, estimate, seconds_per_operation
+from longreach.extension.extended import ArmResult, Extension, compare_arms, model_card
 from longreach.extension.measure import MeasuredReach, ReachConfig, measure_model
-from longreach.extension.result import ArmResult, Extension, compare_arms, model_card
+from longreach.extension.result import used_versions
 from longreach.extension.rope import describe_sliding, far_logits, rope_of_model, scaled_config
 from longreach.extension.settings import (
     AS_IT_IS,
@@ -30,12 +31,12 @@ from longreach.extension.settings import (
     usual_rate,
     usual_window,
 )
-from longreach.extension.texts import ReachTexts, check_reads, read_texts
+from longreach.extension.texts import ReachTexts, check_reads, find_texts, read_texts
 from longreach.extension.training import Rows, read_losses, train_arm, trained_model
 from longreach.hf import UncutCollator, check_attention_uncut, load_huggingface
 from longreach.hf.load import check_weights
 from longreach.probe import HuggingFace
-from longreach.runs import Observer, device_name, versions
+from longreach.runs import Observer, device_name
 from longreach.system.files import read_json, remove_leftovers, write_atomically
 from longreach.system.lock import hold
 from longreach.text import Corpus, PrepareConfig, prepare
@@ -273,7 +274,7 @@ class Job:
                 **asdict(config),
             },
             command=self.command(),
-            versions=versions("transformers", "accelerate", *(["peft"] if config.lora else [])),
+            versions=used_versions("accelerate", *(["peft"] if config.lora else [])),
             device=device_name(self.device),
             texts={
                 "fingerprint": corpus.fingerprint,
@@ -314,16 +315,13 @@ class Job:
 
 def prepared_corpus(sources: Sequence[str], asked: Plain) -> Corpus | None:
     """Return the corpus that the sources name, or None where they are texts."""
-    for name in sources:
-        if not (Path(name) / "meta.json").is_file():
-            continue
-        if len(sources) > 1:
-            raise BadInput(f"{name} is a prepared corpus, which is used alone: name no other text")
-        for setting in ("field", "test", "documents"):
-            if asked.get(setting) is not None:
-                raise BadInput(f"{argument(setting)} concerns texts, and {name} is a prepared corpus")
-        return Corpus.open(name)
-    return None
+    found = find_texts(sources, None, asked.get("field"))
+    if not isinstance(found, Corpus):
+        return None
+    for setting in ("test", "documents"):
+        if asked.get(setting) is not None:
+            raise BadInput(f"{argument(setting)} concerns texts, and {found.folder} is a prepared corpus")
+    return found
 
 
 def _check_documents(corpus: Corpus) -> None:

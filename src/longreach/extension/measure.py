@@ -30,10 +30,16 @@ from longreach.evaluation import (
 from longreach.evaluation.context import BLOCK
 from longreach.execution import ExecutionConfig
 from longreach.extension.retrieval import NAMES, NeedleTexts, RetrievalScore, measure_retrieval, scorer
-from longreach.extension.texts import ReachTexts
-from longreach.probe import HuggingFace, LanguageModel, predicting
+from longreach.extension.texts import ReachTexts, passages
+from longreach.probe import HuggingFace, LanguageModel, ProbeConfig, predicting, probe, total_steps
+from longreach.probe.summary import overview
 from longreach.runs import Observer
 from longreach.system.capacity import check_memory
+
+PASSAGE = 256
+"""Tokens of a passage that is probed."""
+_EVERY = 8
+"""One of so many tokens of a passage is predicted by the probe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +194,7 @@ def check_reach_memory(model: LanguageModel, config: ReachConfig, warn: Callable
         rows = _rows(model, config.batch_tokens, context)
         # the cache of the texts, a copy of a part of it, and the copy while it grows by a token
         needed = cost.memory(rows, context, 1) + 3 * rows * context * cost.cached
-        smaller = f"use smaller {argument('contexts')}, or leave retrieval out ({argument('no_retrieval')})"
+        smaller = f"use smaller {argument('contexts')}, or leave retrieval out"
         check_memory(needed, device, f"retrieval from a context of {context}", smaller, warn)
 
 
@@ -219,3 +225,21 @@ def with_opening(predict: Predict, opening: Sequence[int]) -> Predict:
         return predict(torch.cat([first, tokens[:, room:]], dim=1), last)
 
     return predict_opened
+
+
+def probe_passages(
+    model: HuggingFace, texts: ReachTexts, count: int, seed: int, observer: Observer | None = None
+) -> dict[str, Any]:
+    """Return how few tokens predictions depend on: the figures of `longreach probe` for `count` passages."""
+    config = ProbeConfig(seed=seed)
+    chosen = passages(model, texts, PASSAGE, count)
+    targets = [passage.targets("every", _EVERY, config.window) for passage in chosen]
+    work = (observer or Observer()).phase("probe", sum(total_steps(config, some) for some in targets))
+    done = 0
+
+    def progress(more: int) -> None:
+        nonlocal done
+        done += more
+        work(done, "")
+
+    return overview([probe(model, one, some, config, progress) for one, some in zip(chosen, targets, strict=True)])

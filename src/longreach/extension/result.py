@@ -1,247 +1,171 @@
-"""What an extension gives: figures of every arm, comparisons, tables and the card of the model."""
+"""The result of `longreach reach`: what was measured, of which model, on which texts."""
 
-import math
+import json
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from longreach.config import build
-from longreach.errors import BadInput
-from longreach.evaluation import ContextLoss, Loss, over_documents
-from longreach.extension.measure import MeasuredReach
+from longreach.config import build, to_plain
+from longreach.extension.measure import MeasuredReach, ReachConfig
+from longreach.extension.retrieval import NAMES, RETRIEVED, VALUES, RetrievalScore
+from longreach.extension.texts import ReachTexts
+from longreach.probe import HuggingFace
+from longreach.system.files import read_json, write_atomically
+from longreach.version import __version__
 
-SCHEMA = 1
-_CHOICE = "The last checkpoint is the result: none is chosen by its loss."
-_FIELDS = ("name", "rope_parameters", "position_ids", "tokens", "training_seconds", "training_losses")
-Table = dict[str, list[str]]
-"""Columns by name."""
+AS_IT_IS = "as it is"
+"""Name of the measurement of a model without another encoding."""
+FILE = "reach.json"
+_SCHEMA = 1
 
 
-@dataclass(frozen=True)
-class ArmResult:
-    """What one arm was and how it reads texts."""
+@dataclass(frozen=True, kw_only=True)
+class MeasuredModel:
+    """The model that was measured."""
 
     name: str
-    rope_parameters: Mapping[str, Any]
-    position_ids: str | None
-    """Position IDs of the training; None where nothing was trained."""
-    tokens: int
-    """Tokens that the training read."""
-    training_seconds: float
-    training_losses: list[dict[str, float]]
-    """Loss of each step."""
-    measured: MeasuredReach
-
-    @property
-    def losses(self) -> list[Loss]:
-        """Return the losses by context."""
-        return [loss for loss in self.measured.losses if loss.by == "context"]
-
-    def retrieved(self, context: int, needles: int) -> tuple[int, int]:
-        """Return right answers and questions of all depths."""
-        rows = [row for row in self.measured.retrieval if (row.context, row.needles) == (context, needles)]
-        return sum(row.right for row in rows), sum(row.questions for row in rows)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How much lower the loss of the result is than that of a control, on the same tokens."""
-
-    control: str
-    context: int
-    nats: float
-    """Loss of the control less that of the result."""
-    low: float | None
-    """95% interval over documents (bootstrap); None where there is one document."""
-    high: float | None
-
-    @property
-    def gains(self) -> bool:
-        """Return whether the result is better beyond doubt."""
-        return self.low is not None and self.low > 0
-
-
-@dataclass(frozen=True)
-class Extension:
-    """A model that reads longer texts, and what helped.  `str(extension)` has the tables."""
-
-    path: str
-    """The folder."""
-    settings: Mapping[str, Any]
-    command: str
-    versions: Mapping[str, str]
+    type: str
+    """`model_type` of its configuration."""
+    parameters: int
+    trained_to: int | None
+    """Length of texts that its configuration states."""
     device: str
-    texts: Mapping[str, Any]
-    """Counts of documents and tokens."""
-    notes: list[str]
-    """Warnings."""
-    arms: list[ArmResult]
-    """The last one is the model in the folder."""
-    comparisons: list[Comparison]
-    """The result and each control at each context."""
-
-    @property
-    def result(self) -> ArmResult:
-        return self.arms[-1]
-
-    @property
-    def contexts(self) -> list[int]:
-        """Return the sizes of context that were measured."""
-        return [loss.size for loss in self.result.losses]
-
-    def tables(self) -> dict[str, Table]:
-        """Return tables by title, each with a row for each context and a column for each arm."""
-        first = {"context": [str(context) for context in self.contexts]}
-        found = {
-            "Loss in nats per token (95% interval over documents)": {
-                arm.name: [_with_interval(loss.nats, loss.low, loss.high) for loss in arm.losses] for arm in self.arms
-            },
-            "Gain of the last doubling of the context, in nats on the same tokens": {
-                arm.name: self._gains(arm) for arm in self.arms
-            },
-        }
-        for needles in sorted({row.needles for row in self.result.measured.retrieval}):
-            what = {0: "no needle (guessing)", 1: "one needle"}.get(needles, f"{needles} needles")
-            found[f"Right answers with {what}, all depths"] = {
-                arm.name: [self._retrieved(arm, context, needles) for context in self.contexts] for arm in self.arms
-            }
-        return {title: {**first, **columns} for title, columns in found.items()}
-
-    def lines(self) -> list[str]:
-        """Return what the tables say in words: each control against the result, and the price at short contexts."""
-        result, trained, found = self.result.name, int(self.settings["trained"]), []
-        for row in self.comparisons:
-            gain, price = f"{row.nats:.3f} nats", f"{-row.nats:+.3f} nats"
-            if row.low is not None and row.high is not None:
-                gain += f" ({row.low:.3f} to {row.high:.3f})"
-                price += f" ({-row.high:+.3f} to {-row.low:+.3f})"
-            if row.context == self.contexts[-1]:
-                words = "lowers the loss by" if row.gains else "gains nothing: it lowers the loss by"
-                found.append(f"At {row.context} tokens, {result} beside {row.control} {words} {gain}.")
-            if row.control == "as it is" and row.context <= trained:
-                found.append(f"At {row.context} tokens, {result} changes the loss of the model as it is by {price}.")
-        if not self.comparisons:
-            found.append("No controls were measured, so nothing shows what helped.")
-        return [*found, *self.notes]
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return the content of `extend.json`."""
-        return {
-            "schema": SCHEMA,
-            "command": self.command,
-            "settings": dict(self.settings),
-            "versions": dict(self.versions),
-            "device": self.device,
-            "texts": dict(self.texts),
-            "checkpoint": _CHOICE,
-            "notes": self.notes,
-            "arms": [
-                {**{name: getattr(arm, name) for name in _FIELDS}, "measured": arm.measured.to_plain()}
-                for arm in self.arms
-            ],
-            "comparisons": [asdict(row) for row in self.comparisons],
-            "lines": self.lines(),
-        }
+    fingerprint: str
+    """SHA-256 of its configuration and weights."""
 
     @classmethod
-    def from_plain(cls, plain: Any, path: str) -> "Extension":
-        """Return what `to_plain` wrote; raise an error of any kind for other content."""
-        if plain["schema"] != SCHEMA:
-            raise BadInput(f"schema {plain['schema']!r:.20} is not {SCHEMA}: extend the model again")
-        arms = [
-            ArmResult(**{name: row[name] for name in _FIELDS}, measured=MeasuredReach.from_plain(row["measured"]))
-            for row in plain["arms"]
-        ]
-        same = {name: plain[name] for name in ("settings", "command", "versions", "device", "texts", "notes")}
-        return cls(path, **same, arms=arms, comparisons=[build(Comparison, row) for row in plain["comparisons"]])
+    def of(cls, model: HuggingFace) -> "MeasuredModel":
+        return cls(
+            name=model.name,
+            type=model.model.config.model_type,
+            parameters=model.model.num_parameters(),
+            trained_to=model.trained_to,
+            device=str(model.device),
+            fingerprint=model.fingerprint,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredTexts:
+    """The texts of a measurement."""
+
+    sources: tuple[str, ...]
+    unit: str
+    """documents, or parts of the text: the unit of intervals."""
+    units: int
+    """How many of them."""
+    tokens: int
+    fingerprint: str
+
+    @classmethod
+    def of(cls, texts: ReachTexts, context: int) -> "MeasuredTexts":
+        split = texts.cut(context)
+        return cls(
+            sources=texts.sources,
+            unit=texts.unit,
+            units=split.documents,
+            tokens=len(split.tokens),
+            fingerprint=texts.fingerprint,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReachResult:
+    """Figures of a model by context, with everything that identifies them.  `str(result)` is the verdict."""
+
+    model: MeasuredModel
+    texts: MeasuredTexts
+    settings: ReachConfig
+    measured: Mapping[str, MeasuredReach]
+    """`as it is`, and a name for every other measurement, such as an encoding."""
+    left_out: Sequence[str] = ()
+    """A line for each reason why contexts were left out."""
+    probe: Mapping[str, Any] | None = None
+    """Figures of `longreach probe`; None without it."""
+    versions: Mapping[str, str]
+    seconds: float
 
     def __str__(self) -> str:
-        parts = [f"{title}\n{_aligned(table)}" for title, table in self.tables().items()]
-        return "\n\n".join([*parts, "\n".join(self.lines())])
+        several = len(self.measured) > 1
+        return "\n".join(f"{name}: {verdict(one)}" if several else verdict(one) for name, one in self.measured.items())
 
-    def _gains(self, arm: ArmResult) -> list[str]:
-        gains = {gain.context: gain for gain in arm.measured.gains}
-        return [
-            _with_interval(gains[context].nats, gains[context].low, gains[context].high, "+.3f")
-            if context in gains
-            else ""
-            for context in self.contexts
-        ]
+    def to_plain(self) -> dict[str, Any]:
+        return {
+            "schema": _SCHEMA,
+            "model": asdict(self.model),
+            "texts": asdict(self.texts),
+            "settings": to_plain(self.settings),
+            "words": {"names": list(NAMES), "values": list(VALUES)},
+            "measured": {name: one.to_plain() for name, one in self.measured.items()},
+            "left_out": list(self.left_out),
+            "probe": self.probe,
+            "versions": dict(self.versions),
+            "seconds": self.seconds,
+        }
 
-    @staticmethod
-    def _retrieved(arm: ArmResult, context: int, needles: int) -> str:
-        right, questions = arm.retrieved(context, needles)
-        return f"{right} of {questions}" if questions else ""
+    def save(self, folder: Path) -> Path:
+        """Write `reach.json` into a folder and return its path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / FILE, (json.dumps(self.to_plain(), indent=1) + "\n").encode())
+        return folder / FILE
+
+    @classmethod
+    def load(cls, path: Path) -> "ReachResult":
+        """Read a file that `save` wrote; raise BadInput that names the file for any other content."""
+        return read_json(path, cls._from_plain)
+
+    @classmethod
+    def _from_plain(cls, plain: Any) -> "ReachResult":
+        if plain["schema"] != _SCHEMA:
+            raise ValueError(f"it has schema {plain['schema']!r:.20}, and this version reads {_SCHEMA}")
+        if not plain["measured"]:
+            raise ValueError("nothing was measured")
+        return cls(
+            model=build(MeasuredModel, plain["model"], "model"),
+            texts=build(MeasuredTexts, plain["texts"], "texts"),
+            settings=build(ReachConfig, plain["settings"], "settings"),
+            measured={str(name): MeasuredReach.from_plain(one) for name, one in plain["measured"].items()},
+            left_out=[str(line) for line in plain["left_out"]],
+            probe=plain["probe"],
+            versions={str(name): str(one) for name, one in plain["versions"].items()},
+            seconds=float(plain["seconds"]),
+        )
 
 
-def compare_arms(nats: Mapping[str, ContextLoss]) -> list[Comparison]:
-    """Return the loss of every control less that of the last arm, at every context."""
-    *controls, result = nats
-    found = []
-    for control in controls:
-        one, other = nats[control], nats[result]
-        mean, low, high = over_documents(one.nats.double() - other.nats.double(), other.document)
-        for row, context in enumerate(other.contexts):
-            known = None if math.isnan(float(low[row])) else (float(low[row]), float(high[row]))
-            found.append(Comparison(control, context, float(mean[row]), *(known or (None, None))))
-    return found
+def used_versions(*others: str) -> dict[str, str]:
+    """Return the versions of everything that decides the figures; `others` are further packages."""
+    packages = {name: version(name) for name in ("torch", "transformers", *others)}
+    return {"longreach": __version__, "python": platform.python_version(), **packages}
 
 
-def model_card(found: Extension) -> str:
-    """Return the README.md of an extended model."""
-    settings, texts, result = found.settings, found.texts, found.result
-    name = Path(settings["model"]).name
-    what = f"low-rank adapters of rank {settings['lora']}, merged" if settings["lora"] else "all weights"
-    facts = {
-        "RoPE": f"`{dict(result.rope_parameters)}` (`--rope {settings['rope']}`)",
-        "position IDs in training": result.position_ids,
-        "trained": f"{what}; {settings['precision']}",
-        "training": f"{settings['steps']} steps of {settings['batch_size']} rows of {settings['window']} tokens,"
-        f" learning rate {settings['lr']}, seed {settings['seed']}",
-        "training texts": f"{texts['training_documents']} documents, {texts['training_tokens']:,} tokens,"
-        f" read {texts['epochs']:.2f} times",
-        "held-out texts": f"{texts['held_out_documents']} documents, {texts['held_out_tokens']:,} tokens",
-        "checkpoint": _CHOICE,
-        "controls": _controls(found),
-    }
-    parts = [
-        f"---\nlibrary_name: transformers\npipeline_tag: text-generation\nbase_model: {name}\n---",
-        f"# {name}, extended to {settings['to']} tokens",
-        f"Made by `longreach extend` from `{settings['model']}`, which was trained for {settings['trained']} tokens."
-        f"  Method: {result.name}.",
-        "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in facts.items())]),
-        "## Measured",
-        "All arms predict the same tokens of the held-out documents.  A needle is a sentence with a code word that is"
-        " hidden in the text; the answer is right if the code word is the likeliest of 16 at the end.",
-        *(f"{title}:\n\n{_markdown(table)}" for title, table in found.tables().items()),
-        "\n".join(f"- {line}" for line in found.lines()),
-        "All figures, settings, versions and training losses are in `extend.json`.",
-        f"```\n{found.command}\n```",
+def verdict(measured: MeasuredReach) -> str:
+    """Return one line: how far the loss holds, and how far needles are retrieved."""
+    parts = [f"holds to {measured.holds_to} tokens"]
+    for needles in sorted({score.needles for score in measured.retrieval if score.needles}):
+        reached = retrieves_to(measured.retrieval, needles)
+        what = "one needle" if needles == 1 else f"one of {needles} needles"
+        parts.append(f"retrieves {what} up to {reached} tokens" if reached else f"does not retrieve {what}")
+    return "; ".join(parts)
+
+
+def pooled(scores: Sequence[RetrievalScore], needles: int) -> list[RetrievalScore]:
+    """Return the right answers with so many needles at all depths together, by context."""
+    contexts = sorted({score.context for score in scores if score.needles == needles})
+    rows = [[score for score in scores if (score.context, score.needles) == (one, needles)] for one in contexts]
+    return [
+        RetrievalScore(row[0].context, needles, None, sum(one.right for one in row), sum(one.questions for one in row))
+        for row in rows
     ]
-    return "\n\n".join(parts) + "\n"
 
 
-def _controls(found: Extension) -> str:
-    if found.settings["controls"] == "none":
-        return "none (`--controls none`)"
-    return "; ".join(arm.name for arm in found.arms[:-1]) + ". Trained arms read the same tokens"
-
-
-def _with_interval(nats: float, low: float | None, high: float | None, form: str = ".3f") -> str:
-    return f"{nats:{form}}" + ("" if low is None else f" ({low:{form}} to {high:{form}})")
-
-
-def _rows(table: Table) -> list[Sequence[str]]:
-    return [list(table), *zip(*table.values(), strict=True)]
-
-
-def _aligned(table: Table) -> str:
-    widths = [max(map(len, (name, *column))) for name, column in table.items()]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in _rows(table))
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _markdown(table: Table) -> str:
-    head, *rows = (f"| {' | '.join(row)} |" for row in _rows(table))
-    return "\n".join([head, "|---" * len(table) + "|", *rows])
+def retrieves_to(scores: Sequence[RetrievalScore], needles: int) -> int:
+    """Return the longest tested context up to which at least 80% of the answers are right; 0 if there is none."""
+    reached = 0
+    for score in pooled(scores, needles):
+        if score.right < RETRIEVED * score.questions:
+            break
+        reached = score.context
+    return reached

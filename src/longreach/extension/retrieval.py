@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.errors import BadInput, argument
+from longreach.errors import BadInput
 from longreach.evaluation import choose_targets, wilson
 from longreach.evaluation.context import BLOCK
 from longreach.extension.texts import ReachTexts
@@ -89,7 +89,7 @@ class NeedleTexts:
         if not all(values) or len({tuple(value) for value in values}) < len(VALUES):
             raise BadInput(
                 f"the tokenizer of {self.name} cannot tell the words {', '.join(VALUES)} apart, which retrieval needs:"
-                f" leave retrieval out ({argument('no_retrieval')})"
+                " leave retrieval out"
             )
         return whole[0][:shared], values
 
@@ -140,7 +140,7 @@ class NeedleTexts:
         if place == len(text):
             return place
         nearby = range(place, max(0, place - _SNAP), -1)
-        return next((one for one in nearby if self.texts.begins_word(text[one])), place)
+        return next((one for one in nearby if self.texts.piece(text[one])[:1].isspace()), place)
 
 
 Scorer = Callable[[Int[Tensor, "b t"], Sequence[Sequence[Sequence[int]]]], Float[Tensor, "b v"]]

@@ -1,28 +1,32 @@
 """Texts in the tokens of a model, and the sizes of context that they allow."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from longreach.config import Lengths
 from longreach.errors import BadInput, argument
 from longreach.evaluation.context import BLOCK
-from longreach.probe import HuggingFace
+from longreach.probe import HuggingFace, Passage
+from longreach.runs import Observer
 from longreach.text import Corpus, Split, SplitName
-from longreach.text.documents import find_source, read_documents
+from longreach.text.documents import TextSource, find_source, read_documents
 
 _PARTS = 32
 """Most parts of a single document.  Each counts as a document in intervals."""
 _COMPARED = 64
 """Tokens of a corpus that the tokenizer of a model encodes again."""
+MOST_TOKENS = 1 << 26
+"""Tokens of texts after which no further document is read."""
 _SMALLEST = 128
 _UNKNOWN = 2048
 """Trained length of models whose configuration states none."""
-_WORD_STARTS = ("\u0120", "\u010a", "\u2581", " ", "\n")
-"""First letters of tokens that begin a word or a line, as byte-level and SentencePiece tokenizers write them."""
+_BLANKS = str.maketrans({"\u0120": " ", "\u2581": " ", "\u010a": "\n"})
+"""Letters that byte-level and SentencePiece tokenizers write for blanks and new lines."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,8 @@ class ReachTexts:
     documents: Split
     encode: Callable[[str], list[int]]
     """Return the tokens of a text, without special tokens."""
-    begins_word: Callable[[int], bool]
-    """Return whether a token begins a word or a line."""
+    piece: Callable[[int], str]
+    """Return the text that a token stands for, with the blank in front of a word."""
     sources: tuple[str, ...]
     fingerprint: str
     """SHA-256 of all tokens."""
@@ -63,22 +67,27 @@ class ReachTexts:
 
 
 def texts_of(model: HuggingFace, documents: Iterable[str], sources: Sequence[str] = ("the texts",)) -> ReachTexts:
-    """Return documents in the tokens of a model."""
+    """Return documents in the tokens of a model; reading ends after the document that fills the limit of memory."""
     if model.tokenizer is None:
         raise BadInput(f"{model.name} has no tokenizer: it needs a prepared corpus instead of {', '.join(sources)}")
-    rows = [np.array(tokens, dtype=np.int64) for text in documents if (tokens := model.encode(text))]
+    rows, starts = [], [0]
+    for text in documents:
+        if tokens := model.encode(text):
+            rows.append(np.array(tokens, dtype=np.int64))
+            starts.append(starts[-1] + len(tokens))
+        if starts[-1] > MOST_TOKENS:
+            break
     if not rows:
         raise BadInput(f"{', '.join(sources)}: there is no text to read")
-    starts = np.cumsum([0, *map(len, rows)]).astype(np.int64)
-    split = Split("test", np.concatenate(rows), starts)
-    fingerprint = hashlib.sha256(split.tokens.tobytes() + starts.tobytes()).hexdigest()
-    return ReachTexts(split, model.encode, _word_starts(model), tuple(sources), fingerprint)
+    split = Split("test", np.concatenate(rows), np.array(starts, dtype=np.int64))
+    fingerprint = hashlib.sha256(split.tokens.tobytes() + split.starts.tobytes()).hexdigest()
+    return ReachTexts(split, model.encode, _piece(model), tuple(sources), fingerprint)
 
 
-def read_texts(
-    model: HuggingFace, names: Sequence[str | Path], split: SplitName | None = None, field: str | None = None
-) -> ReachTexts:
-    """Return the documents of text files, of tables with a text in `field`, or a split of a prepared corpus."""
+def find_texts(
+    names: Sequence[str | Path], split: SplitName | None = None, field: str | None = None
+) -> Corpus | list[TextSource]:
+    """Return the corpus or the files of that name; raise BadInput if there are none, or a setting does not fit."""
     if not names:
         raise BadInput("there is no text: name at least one text file, .jsonl or .parquet file, or prepared corpus")
     for name in names:
@@ -87,14 +96,34 @@ def read_texts(
                 raise BadInput(f"{name} is a prepared corpus, which is measured alone: name no other text")
             if field is not None:
                 raise BadInput(f"{argument('field')} concerns .jsonl and .parquet files, and {name} is a corpus")
-            return _of_corpus(model, Corpus.open(name), split or "test")
+            return Corpus.open(name)
     if split is not None:
         raise BadInput(f"{argument('split')} concerns a prepared corpus, and {names[0]} is none")
     sources = [find_source(str(name)) for name in names]
     if field is not None and not any(source.has_fields for source in sources):
         raise BadInput(f"{argument('field')} concerns .jsonl and .parquet files, and {names[0]} is neither")
-    texts = (document.text for document in read_documents(sources, field or "text"))
-    return texts_of(model, texts, [str(name) for name in names])
+    return sources
+
+
+def read_texts(
+    model: HuggingFace,
+    names: Sequence[str | Path],
+    split: SplitName | None = None,
+    field: str | None = None,
+    observer: Observer | None = None,
+) -> ReachTexts:
+    """Return the documents of text files, of tables with a text in `field`, or a split of a prepared corpus."""
+    found = find_texts(names, split, field)
+    if isinstance(found, Corpus):
+        return _of_corpus(model, found, split or "test")
+    report = (observer or Observer()).phase("read texts", sum(source.size for source in found))
+
+    def texts() -> Iterator[str]:
+        for document in read_documents(found, field or "text"):
+            report(document.read, "")
+            yield document.text
+
+    return texts_of(model, texts(), [str(name) for name in names])
 
 
 def _of_corpus(model: HuggingFace, corpus: Corpus, name: SplitName) -> ReachTexts:
@@ -106,7 +135,7 @@ def _of_corpus(model: HuggingFace, corpus: Corpus, name: SplitName) -> ReachText
     return ReachTexts(
         documents,
         corpus.tokenizer.encode,
-        lambda token: spelling[token][:1].isspace(),
+        lambda token: spelling[token].decode(errors="replace"),
         (f"{corpus.folder}, {name}",),
         corpus.fingerprint,
     )
@@ -125,8 +154,20 @@ def check_reads(model: HuggingFace, corpus: Corpus) -> None:
             raise other
 
 
-def _word_starts(model: HuggingFace) -> Callable[[int], bool]:
-    return lambda token: str(model.tokenizer.convert_ids_to_tokens(token)).startswith(_WORD_STARTS)
+def passages(model: HuggingFace, texts: ReachTexts, length: int, count: int) -> list[Passage]:
+    """Return the beginnings of at most `count` documents, spread over the texts, as passages to probe."""
+    split = texts.cut(length)
+    chosen = sorted({number * split.documents // count for number in range(count)})
+    found = []
+    for number in chosen:
+        tokens = [*model.opening, *split.document(number).tolist()][:length]
+        pieces = tuple(texts.piece(token) for token in tokens)
+        found.append(Passage(f"{texts.unit}, number {number}", torch.tensor(tokens), pieces, len(model.opening)))
+    return found
+
+
+def _piece(model: HuggingFace) -> Callable[[int], str]:
+    return lambda token: str(model.tokenizer.convert_ids_to_tokens(token)).translate(_BLANKS)
 
 
 def settle_contexts(model: HuggingFace, texts: ReachTexts) -> tuple[Lengths, list[str]]:

@@ -2,15 +2,7 @@
 
 from longreach.runs.check import check
 from longreach.runs.execute import choose_device, execute, execute_together, refuse_other_config, use_threads
-from longreach.runs.folder import (
-    RunFolder,
-    RunInfo,
-    commit_of_this_code,
-    device_name,
-    find_runs,
-    gather_info,
-    versions,
-)
+from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, device_name, find_runs, gather_info
 from longreach.runs.measuring import MeasurePlan, measure_run, plan_measures
 from longreach.runs.memory import check_together, check_training_memory
 from longreach.runs.observer import Observer, saved_step
@@ -86,7 +78,6 @@ __all__ = [
     "use_threads",
     "variant_names",
     "variant_settings",
-    "versions",
     "wait_for_lock",
     "with_test_lengths",
     "work_of_test",

@@ -307,13 +307,12 @@ def gather_info(
 ) -> RunInfo:
     """Of a run that starts now."""
     commit = commit_of_this_code()
-    return RunInfo(recipe, variant, seed, device_name(device), versions(), commit, title, list(stack), ranks)
+    return RunInfo(recipe, variant, seed, device_name(device), _versions(), commit, title, list(stack), ranks)
 
 
-def versions(*others: str) -> dict[str, str]:
-    """Return the versions of longreach, Python and the packages that decide results, and of `others`."""
+def _versions() -> dict[str, str]:
     found = {"longreach": __version__, "python": platform.python_version()}
-    for package in ("torch", "numpy", "safetensors", *others):
+    for package in ("torch", "numpy", "safetensors"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
