@@ -45,6 +45,7 @@ _HELD_OUT = 0.1
 """Share of the documents that are measured where the user gives none."""
 _MEASURES, _SECONDS, _NATS = "measures.json", "training_seconds.json", "losses.safetensors"
 """Files of an arm: its figures, the time of its training, and the loss of every token."""
+_PLAN, _WORK = "plan.json", ".work"
 RESULT = "extend.json"
 """Written last: a folder without it is not finished."""
 
@@ -127,20 +128,20 @@ class Job:
     @property
     def work(self) -> Path:
         """Holds what is needed until the result is there."""
-        return self.out / ".work"
+        return self.out / _WORK
 
     def estimate(self, original: Original) -> Estimate:
         """Estimate memory, time and disk."""
         return estimate(original.parameters, original.cost, original.per_operation, self.config, self.reach())
 
-    def run(self, original: Original, resume: bool) -> Extension:
+    def run(self, original: Original) -> Extension:
         """Make the extension, or what is missing of it, and return it."""
         plan = {"model": self.model, "fingerprint": original.fingerprint, "data": list(self.sources)}
         plan |= asdict(self.config)
-        if finished := self._begin(plan, resume):
+        if finished := self._begin(plan):
             return finished
         with hold(self.work / "extend.lock", str(self.out)):
-            write_atomically(self.work / "plan.json", json.dumps(plan).encode())
+            write_atomically(self.work / _PLAN, json.dumps(plan).encode())
             corpus = self._corpus()
             rows = Rows(corpus.split("train"), self.config.window, tuple(original.opening))
             rows.check(self.config.batch_size)
@@ -152,13 +153,11 @@ class Job:
         shutil.rmtree(self.work, ignore_errors=True)
         return found
 
-    def _begin(self, plan: dict[str, Any], resume: bool) -> Extension | None:
-        """Return the extension if it is finished; raise BadInput if the folder holds anything else."""
-        for path, key in ((self.out / RESULT, "settings"), (self.work / "plan.json", "")):
+    def _begin(self, plan: dict[str, Any]) -> Extension | None:
+        """Return the extension if it is finished; raise BadInput if it was begun with other settings."""
+        for path, key in ((self.out / RESULT, "settings"), (self.work / _PLAN, "")):
             if not path.exists():
                 continue
-            if not resume:
-                raise BadInput(f"{self.out} is not empty: add {argument('resume', True)}, or choose another folder")
             plain = read_json(path, dict)
             earlier = plain[key] if key else plain
             if changed := difference(earlier, plan):
@@ -168,8 +167,6 @@ class Job:
                 return read_json(path, partial(Extension.from_plain, path=str(self.out)))
             remove_leftovers(self.work)
             return None
-        if self.out.exists() and (not self.out.is_dir() or any(p.name != ".work" for p in self.out.iterdir())):
-            raise BadInput(f"{self.out} holds something else than an extension: choose another folder")
         self.work.mkdir(parents=True, exist_ok=True)
         return None
 
@@ -311,6 +308,18 @@ class Job:
         if line not in self.notes:
             self.notes.append(line)
             self.observer.say(f"warning: {line}")
+
+
+def check_folder(out: Path, resume: bool) -> None:
+    """Raise BadInput if a folder holds something else, or an extension and `resume` is not set."""
+    if not out.resolve().parent.is_dir():
+        raise BadInput(f"{out}: there is no folder {out.resolve().parent}")
+    work = out / _WORK
+    if (out / RESULT).exists() or (work / _PLAN).exists():
+        if not resume:
+            raise BadInput(f"{out} is not empty: add {argument('resume', True)}, or choose another folder")
+    elif out.exists() and (not out.is_dir() or any(path != work for path in out.iterdir())):
+        raise BadInput(f"{out} holds something else than an extension: choose another folder")
 
 
 def prepared_corpus(sources: Sequence[str], asked: Plain) -> Corpus | None:

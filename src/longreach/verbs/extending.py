@@ -8,6 +8,7 @@ from typing import Any, Literal
 from longreach.config import Plain
 from longreach.errors import BadInput, argument
 from longreach.extension import Estimate, ExtendConfig, Extension, Job, inspect_original, prepared_corpus
+from longreach.extension.job import check_folder
 from longreach.extension.rope import RopeMethod
 from longreach.extension.settings import Controls, Ids
 from longreach.runs import Observer, choose_device
@@ -110,15 +111,14 @@ def make_extension(
     """Extend a model; see `extend`."""
     if not sources:
         raise BadInput(f"no text is named: {argument('data')} takes files, folders or a prepared corpus")
-    if not out.resolve().parent.is_dir():
-        raise BadInput(f"{out}: there is no folder {out.resolve().parent}")
+    check_folder(out, resume)
     device = choose_device(device)
     with watch() as observer:
         corpus = prepared_corpus(sources, asked)
         original, config = inspect_original(model, asked, corpus, device, observer.say)
         job = Job(model, tuple(sources), config, out, device, observer)
         _check_room(job, job.estimate(original), observer)
-        return job.run(original, resume)
+        return job.run(original)
 
 
 def _check_room(job: Job, found: Estimate, observer: Observer) -> None:
@@ -142,11 +142,11 @@ def _check_room(job: Job, found: Estimate, observer: Observer) -> None:
 
 def describe(found: Estimate) -> list[str]:
     """Return an estimate as lines."""
+    is_lora = found.trained_parameters != found.parameters
+    trained = f"about {found.trained_parameters:,}, in adapters" if is_lora else "all"
     return [
         f"arms: {'; '.join(found.arms)}",
-        f"parameters: {found.parameters:,}, of which {found.trained_parameters:,} are trained"
-        if found.trained_parameters == found.parameters
-        else f"parameters: {found.parameters:,}; adapters: about {found.trained_parameters:,}",
+        f"parameters: {found.parameters:,}; trained: {trained}",
         f"memory: about {size(found.training_memory)} to train, {size(found.measuring_memory)} to measure",
         f"time: about {duration(found.training_seconds)} to train, {duration(found.measuring_seconds)} to measure",
         f"disk: about {size(found.disk)}, and the tokens of the texts",
