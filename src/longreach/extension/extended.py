@@ -30,7 +30,7 @@ class ArmResult:
     tokens: int
     """Tokens that the training read."""
     training_seconds: float
-    training_losses: list[dict[str, float]]
+    training_losses: list[dict[str, int | float]]
     """Loss of each step."""
     measured: MeasuredReach
 

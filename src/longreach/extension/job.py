@@ -100,11 +100,13 @@ def inspect_original(
         opening=reader.opening,
     )
     far = far_logits(model, config.to)
-    del model, reader
-    _free()
-    if config.rope != "none" and torch.equal(
-        far, far_logits(load_huggingface(name, device, precision, config=scaled)[0], config.to)
-    ):
+    _release(model)
+    if config.rope == "none":
+        return original, config
+    model, _ = load_huggingface(name, device, precision, config=scaled)
+    changes = not torch.equal(far, far_logits(model, config.to))
+    _release(model)
+    if not changes:
         raise BadInput(
             f"RoPE of type {config.rope} changes nothing in this {scaled.model_type} model:"
             f" choose another {argument('rope')}"
@@ -206,14 +208,13 @@ class Job:
             report = self.observer.phase(f"train {arm.name}", config.steps)
             with _timed(folder / _SECONDS):
                 train_arm(partial(self._load, arm, original), arm, rows, config, folder, self.device, report)
-            _free()
+            gc.collect()  # Trainer and optimizer refer to each other
         with self._opened(arm, original) as model:
             texts = read_texts(model, [corpus.folder], "test")
             measured = measure_model(model, texts, self.reach(texts), self.observer, arm.name)
             assert measured.by_context is not None
             measured.by_context.save(folder / _NATS)
             write_atomically(folder / _MEASURES, json.dumps(measured.to_plain()).encode())
-        _free()
 
     @contextmanager
     def _opened(self, arm: Arm, original: Original) -> Iterator[HuggingFace]:
@@ -224,6 +225,7 @@ class Job:
         else:
             model, tokenizer = self._load(arm, original, self.config.precision)
         yield HuggingFace(model, Path(self.model).name, tokenizer)
+        _release(model)
 
     def reach(self, texts: ReachTexts | None = None) -> ReachConfig:
         """Return what is measured; with texts, only the contexts that they have room for."""
@@ -350,8 +352,8 @@ def _timed(path: Path) -> Iterator[None]:
     write_atomically(path, json.dumps(time.monotonic() - start).encode())
 
 
-def _free() -> None:
-    """Give the memory of models back that nothing refers to."""
-    gc.collect()
+def _release(model: Any) -> None:
+    """Free the memory of a model's weights, whatever still refers to the model."""
+    model.to("meta")
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -85,7 +85,7 @@ def trained_model(folder: Path) -> Path | None:
     return folder / _MODEL if (folder / _MODEL).is_dir() else None
 
 
-def read_losses(folder: Path) -> list[dict[str, float]]:
+def read_losses(folder: Path) -> list[dict[str, int | float]]:
     """Return the losses of an arm's training by step."""
     return read_json(folder / _LOSSES, lambda rows: [{"step": row["step"], "loss": row["loss"]} for row in rows])
 
