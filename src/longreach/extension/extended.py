@@ -10,7 +10,7 @@ from longreach.config import build
 from longreach.errors import BadInput
 from longreach.evaluation import ContextLoss, Loss, over_documents
 from longreach.extension.measure import MeasuredReach
-from longreach.extension.result import pooled
+from longreach.extension.result import pooled, verdict
 
 SCHEMA = 1
 _CHOICE = "The last checkpoint is the result: none is chosen by its loss."
@@ -110,8 +110,8 @@ class Extension:
         return {title: {**first, **columns} for title, columns in found.items()}
 
     def lines(self) -> list[str]:
-        """Return what the tables say in words: each control against the result, and the price at short contexts."""
-        result, trained, found = self.result.name, int(self.settings["trained"]), []
+        """Return the tables in words: the result beside each control, the price at short contexts, and how far arms hold."""
+        result, trained, found, prices = self.result.name, int(self.settings["trained"]), [], []
         for row in self.comparisons:
             gain, price = f"{row.nats:.3f} nats", f"{-row.nats:+.3f} nats"
             if row.low is not None and row.high is not None:
@@ -121,10 +121,10 @@ class Extension:
                 words = "lowers the loss by" if row.gains else "gains nothing: it lowers the loss by"
                 found.append(f"At {row.context} tokens, {result} beside {row.control} {words} {gain}.")
             if row.control == "as it is" and row.context <= trained:
-                found.append(f"At {row.context} tokens, {result} changes the loss of the model as it is by {price}.")
+                prices.append(f"At {row.context} tokens, {result} changes the loss of the model as it is by {price}.")
         if not self.comparisons:
             found.append("No controls were measured, so nothing shows what helped.")
-        return [*found, *self.notes]
+        return [*found, *prices, *(f"{arm.name}: {verdict(arm.measured)}" for arm in self.arms), *self.notes]
 
     def to_plain(self) -> dict[str, Any]:
         """Return the content of `extend.json`."""
@@ -194,6 +194,8 @@ def model_card(found: Extension) -> str:
     settings, texts, result = found.settings, found.texts, found.result
     name = Path(settings["model"]).name
     what = f"low-rank adapters of rank {settings['lora']}, merged" if settings["lora"] else "all weights"
+    # of a folder or file, the hub knows nothing
+    base = "" if Path(settings["model"]).exists() else f"base_model: {settings['model']}\n"
     facts = {
         "RoPE": f"`{dict(result.rope_parameters)}` (`--rope {settings['rope']}`)",
         "position IDs in training": result.position_ids,
@@ -207,7 +209,7 @@ def model_card(found: Extension) -> str:
         "controls": _controls(found),
     }
     parts = [
-        f"---\nlibrary_name: transformers\npipeline_tag: text-generation\nbase_model: {name}\n---",
+        f"---\nlibrary_name: transformers\npipeline_tag: text-generation\n{base}---",
         f"# {name}, extended to {settings['to']} tokens",
         f"Made by `longreach extend` from `{settings['model']}`, which was trained for {settings['trained']} tokens."
         f"  Method: {result.name}.",
