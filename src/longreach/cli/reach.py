@@ -68,7 +68,8 @@ def _print(found: ReachResult) -> None:
     ]
     if any(one.retrieval for one in found.measured.values()):
         lines.append(
-            f"retrieves: at least {RETRIEVED:.0%} right answers at every context up to there; guessing is right in 6%"
+            f"retrieves: the longest context with at least {RETRIEVED:.0%} right answers before one that is clearly"
+            " below; guessing is right in 6%"
         )
     for line in lines:
         say.print(line, highlight=False, soft_wrap=True)
