@@ -3,6 +3,7 @@
 import argparse
 import json
 from functools import partial
+from typing import TypeVar
 
 from longreach.cli.columns import print_columns
 from longreach.errors import BadInput
@@ -13,6 +14,8 @@ from longreach.extension.result import FILE
 from longreach.terminal.console import out, say
 from longreach.terminal.progress import watch
 from longreach.verbs.reaching import find_model, measure_reach
+
+Number = TypeVar("Number", int, float)
 
 
 def run(args: argparse.Namespace, settings: list[str]) -> int:
@@ -68,13 +71,14 @@ def _print(found: ReachResult) -> None:
     ]
     if any(one.retrieval for one in found.measured.values()):
         lines.append(
-            f"retrieves: at least {RETRIEVED:.0%} right answers at every context up to there; guessing is right in 6%"
+            f"retrieves: the longest context with at least {RETRIEVED:.0%} right answers before one that is clearly"
+            " below; guessing is right in 6%"
         )
     for line in lines:
         say.print(line, highlight=False, soft_wrap=True)
 
 
-def _numbers(name: str, text: str, kind: type[int] | type[float]) -> tuple[float, ...]:
+def _numbers(name: str, text: str, kind: type[Number]) -> tuple[Number, ...]:
     try:
         return tuple(kind(part) for part in text.split(","))
     except ValueError as error:

@@ -23,10 +23,10 @@ PAGE = "reach.html"
 _NO_NEEDLE = "no needle"
 
 
-def write_page(result: ReachResult, folder: Path) -> Path:
-    """Write `reach.html` into a folder and return its path."""
-    write_atomically(folder / PAGE, render_reach(result).encode())
-    return folder / PAGE
+def write_page(result: ReachResult, path: Path) -> Path:
+    """Write the page into an .html file and return its path."""
+    write_atomically(path, render_reach(result).encode())
+    return path
 
 
 def render_reach(result: ReachResult) -> str:
@@ -161,7 +161,7 @@ def _grids(result: ReachResult) -> list[dict[str, Any]]:
             grids.append(
                 {
                     "title": f"Retrieval by depth, {_needles(number)}{suffix}",
-                    "caption": "Share of the text in front of the needle, by tokens of context",
+                    "caption": "Right answers by tokens of context and share of the text in front of the needle.",
                     "contexts": contexts,
                     "rows": rows,
                 }
@@ -176,7 +176,7 @@ def _cell(score: RetrievalScore | None) -> dict[str, str] | None:
     low, high = score.interval()
     return {
         "text": f"{score.right}/{score.questions}",
-        "colour": to_hex(matplotlib.colormaps["RdYlGn"](0.1 + 0.8 * share)),
+        "colour": to_hex(matplotlib.colormaps["Blues"](0.6 * share)),
         "interval": f"{share:.2f} ({low:.2f} to {high:.2f})",
     }
 

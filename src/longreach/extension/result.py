@@ -162,10 +162,14 @@ def pooled(scores: Sequence[RetrievalScore], needles: int) -> list[RetrievalScor
 
 
 def retrieves_to(scores: Sequence[RetrievalScore], needles: int) -> int:
-    """Return the longest tested context up to which at least 80% of the answers are right; 0 if there is none."""
+    """Return the longest tested context with at least 80% right answers; 0 if there is none.
+
+    No shorter context may be clearly below: with an interval that ends below 80%.
+    """
     reached = 0
     for score in pooled(scores, needles):
-        if score.right < RETRIEVED * score.questions:
+        if score.interval()[1] < RETRIEVED:
             break
-        reached = score.context
+        if score.right >= RETRIEVED * score.questions:
+            reached = score.context
     return reached

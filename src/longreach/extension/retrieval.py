@@ -169,7 +169,7 @@ class _Plain:
         pairs, rest, wanted, is_wanted = _further(values, prefix.device)
         most = max(1, self.batch_tokens // (size + rest.shape[1]))
         at = torch.arange(size, size + rest.shape[1], device=prefix.device)
-        for some in torch.split(torch.arange(len(pairs)), most):
+        for some in _parts(len(pairs), most):
             rows, columns = pairs[some].T
             tokens = torch.cat([prefix[rows], rest[some]], dim=1)
             logits = self.model.scores(tokens, _positions(tokens), None, at)
@@ -200,7 +200,7 @@ class _Cached:
         cache = read.past_key_values
         held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers) // len(prefix)
         positions = torch.arange(size, size + rest.shape[1], device=prefix.device)
-        for some in torch.split(torch.arange(len(pairs)), max(1, self.model.memory // held)):
+        for some in _parts(len(pairs), max(1, self.model.memory // held)):
             rows, columns = pairs[some].T
             copied = copy.copy(cache)
             copied.layers = [copy.copy(layer) for layer in cache.layers]  # tensors are replaced, never written to
@@ -216,6 +216,11 @@ class _Cached:
         """Return the output of the model; without a cache, logits of the last token only, and a new cache."""
         kept = {"logits_to_keep": 1} if cache is None else {"past_key_values": cache}
         return self.model.model(input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=True, **kept)
+
+
+def _parts(count: int, most: int) -> Iterator[slice]:
+    """Yield slices of at most `most` numbers."""
+    return (slice(start, start + most) for start in range(0, count, most))
 
 
 def _positions(tokens: Int[Tensor, "b t"]) -> Int[Tensor, "b t"]:

@@ -159,10 +159,10 @@ def measure_reach(
         seconds=time.perf_counter() - started,
     )
     if folder is not None:
-        from longreach.extension.page import write_page  # loads matplotlib
+        from longreach.extension.page import PAGE, write_page  # loads matplotlib
 
         result.save(folder)
-        write_page(result, folder)
+        write_page(result, folder / PAGE)
     return result
 
 
