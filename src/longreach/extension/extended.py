@@ -110,7 +110,7 @@ class Extension:
         return {title: {**first, **columns} for title, columns in found.items()}
 
     def lines(self) -> list[str]:
-        """Return the tables in words: the result beside each control, the price at short contexts, and how far arms hold."""
+        """Return the tables in words: the result beside controls, its price at short contexts, how far arms hold."""
         result, trained, found, prices = self.result.name, int(self.settings["trained"]), [], []
         for row in self.comparisons:
             gain, price = f"{row.nats:.3f} nats", f"{-row.nats:+.3f} nats"

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import torch
 from longreach.config import Lengths, Plain, build
 from longreach.errors import BadInput, argument
 from longreach.evaluation import ContextLoss, PassCost
+from longreach.evaluation.context import BLOCK
 from longreach.extension.estimate import Estimate, estimate, seconds_per_operation
 from longreach.extension.extended import ArmResult, Extension, compare_arms, model_card
 from longreach.extension.measure import MeasuredReach, ReachConfig, measure_model
@@ -124,8 +125,6 @@ class Job:
     out: Path
     device: str
     observer: Observer
-    notes: list[str] = field(default_factory=list)
-    """Warnings, which the card repeats."""
 
     @property
     def work(self) -> Path:
@@ -147,10 +146,10 @@ class Job:
             corpus = self._corpus()
             rows = Rows(corpus.split("train"), self.config.window, tuple(original.opening))
             rows.check(self.config.batch_size)
-            _check_documents(corpus)
+            reach = self._reach_of(corpus)
             for arm in self.config.arms:
-                self._finish_arm(arm, rows, corpus, original)
-            found = self._result(corpus, rows, original)
+                self._finish_arm(arm, rows, corpus, reach, original)
+            found = self._result(corpus, rows, reach, original)
             self._write(found)
         shutil.rmtree(self.work, ignore_errors=True)
         return found
@@ -197,7 +196,7 @@ class Job:
             config = scaled_config(original.config, self.config.rope, self.config.trained, self.config.to)
         return load_huggingface(self.model, self.device, precision, config=config)
 
-    def _finish_arm(self, arm: Arm, rows: Rows, corpus: Corpus, original: Original) -> None:
+    def _finish_arm(self, arm: Arm, rows: Rows, corpus: Corpus, reach: ReachConfig, original: Original) -> None:
         """Train an arm and measure it, unless that is done."""
         folder, config = self.folder(arm), self.config
         folder.mkdir(parents=True, exist_ok=True)
@@ -211,7 +210,7 @@ class Job:
             gc.collect()  # Trainer and optimizer refer to each other
         with self._opened(arm, original) as model:
             texts = read_texts(model, [corpus.folder], "test")
-            measured = measure_model(model, texts, self.reach(texts), self.observer, arm.name)
+            measured = measure_model(model, texts, reach, self.observer, arm.name)
             assert measured.by_context is not None
             measured.by_context.save(folder / _NATS)
             write_atomically(folder / _MEASURES, json.dumps(measured.to_plain()).encode())
@@ -227,19 +226,38 @@ class Job:
         yield HuggingFace(model, Path(self.model).name, tokenizer)
         _release(model)
 
-    def reach(self, texts: ReachTexts | None = None) -> ReachConfig:
-        """Return what is measured; with texts, only the contexts that they have room for."""
-        contexts = self.config.contexts
-        if texts is not None:
-            contexts = [context for context in contexts if context <= texts.longest]
+    def reach(self, longest: int | None = None) -> ReachConfig:
+        """Return what is measured, up to the longest context that the held-out texts have room for."""
+        contexts = [one for one in self.config.contexts if longest is None or one <= longest]
         if not contexts:
             raise BadInput(
-                f"no two held-out documents have {self.config.contexts[0]} tokens of context and 64 to predict: add"
-                " longer texts"
+                f"no two held-out documents have {self.config.contexts[0]} tokens of context and {BLOCK} to predict:"
+                " add longer texts"
             )
         return ReachConfig(contexts=Lengths(tuple(contexts)), samples=self.config.samples, seed=self.config.seed)
 
-    def _result(self, corpus: Corpus, rows: Rows, original: Original) -> Extension:
+    def _reach_of(self, corpus: Corpus) -> ReachConfig:
+        """Return what the held-out documents of a corpus allow to measure."""
+        held_out, tokenizer = corpus.split("test"), corpus.tokenizer
+        if not held_out.documents:
+            raise BadInput(
+                f"none of {corpus.split('train').documents} documents is held out to be measured: add documents (a"
+                f" text file is one), or raise {argument('test')}"
+            )
+        texts = ReachTexts(held_out, tokenizer.encode, lambda token: "", (), corpus.fingerprint)
+        reach = self.reach(texts.longest)
+        if line := self._left_out(reach):
+            self.observer.say(f"warning: {line}")
+        return reach
+
+    def _left_out(self, reach: ReachConfig) -> str:
+        """Return a warning about contexts that are not measured; empty where all are."""
+        longest = max(reach.contexts)
+        if longest == self.config.to:
+            return ""
+        return f"contexts above {longest} are not measured: no two held-out documents are so long"
+
+    def _result(self, corpus: Corpus, rows: Rows, reach: ReachConfig, original: Original) -> Extension:
         """Return what was measured."""
         config, arms, nats = self.config, [], {}
         for arm in config.arms:
@@ -260,9 +278,6 @@ class Job:
                     measured=read_json(folder / _MEASURES, MeasuredReach.from_plain),
                 )
             )
-        longest = max(loss.size for loss in arms[-1].measured.losses if loss.by == "context")
-        if longest < config.to:
-            self._note(f"contexts above {longest} are not measured: no two held-out documents are so long")
         train, held_out = (corpus.split(name) for name in ("train", "test"))
         return Extension(
             path=str(self.out),
@@ -283,7 +298,7 @@ class Job:
                 "held_out_tokens": len(held_out.tokens),
                 "epochs": config.steps * config.batch_size / len(rows),
             },
-            notes=list(self.notes),
+            notes=[line for line in (describe_sliding(original.config), self._left_out(reach)) if line],
             arms=arms,
             comparisons=compare_arms(nats),
         )
@@ -305,11 +320,6 @@ class Job:
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", str(value)]
         return shlex.join([*words, "--out", str(self.out)])
-
-    def _note(self, line: str) -> None:
-        if line not in self.notes:
-            self.notes.append(line)
-            self.observer.say(f"warning: {line}")
 
 
 def check_folder(out: Path, resume: bool) -> None:
@@ -333,15 +343,6 @@ def prepared_corpus(sources: Sequence[str], asked: Plain) -> Corpus | None:
         if asked.get(setting) is not None:
             raise BadInput(f"{argument(setting)} concerns texts, and {found.folder} is a prepared corpus")
     return found
-
-
-def _check_documents(corpus: Corpus) -> None:
-    """Raise BadInput if no document is held out."""
-    if not corpus.split("test").documents:
-        raise BadInput(
-            f"none of {corpus.split('train').documents} documents is held out to be measured: add documents (a text"
-            f" file is one), or raise {argument('test')}"
-        )
 
 
 @contextmanager
