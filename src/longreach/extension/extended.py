@@ -30,6 +30,7 @@ class ArmResult:
     tokens: int
     """Tokens that the training read."""
     training_seconds: float
+    """Seconds since the last resume."""
     training_losses: list[dict[str, int | float]]
     """Loss of each step."""
     measured: MeasuredReach

@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -33,7 +32,7 @@ from longreach.extension.settings import (
     usual_window,
 )
 from longreach.extension.texts import ReachTexts, check_reads, find_texts, read_texts
-from longreach.extension.training import Rows, read_losses, train_arm, trained_model
+from longreach.extension.training import Rows, read_training, train_arm, trained_model
 from longreach.hf import UncutCollator, check_attention_uncut, load_huggingface
 from longreach.hf.load import check_weights
 from longreach.probe import HuggingFace
@@ -44,8 +43,8 @@ from longreach.text import Corpus, PrepareConfig, prepare
 
 _HELD_OUT = 0.1
 """Share of the documents that are measured where the user gives none."""
-_MEASURES, _SECONDS, _NATS = "measures.json", "training_seconds.json", "losses.safetensors"
-"""Files of an arm: its figures, the time of its training, and the loss of every token."""
+_MEASURES, _NATS = "measures.json", "losses.safetensors"
+"""Files of an arm: its figures, and the loss of every token."""
 _PLAN, _WORK = "plan.json", ".work"
 RESULT = "extend.json"
 """Written last: a folder without it is not finished."""
@@ -205,8 +204,7 @@ class Job:
             return
         if arm.ids is not None and trained_model(folder) is None:
             report = self.observer.phase(f"train {arm.name}", config.steps)
-            with _timed(folder / _SECONDS):
-                train_arm(partial(self._load, arm, original), arm, rows, config, folder, self.device, report)
+            train_arm(partial(self._load, arm, original), arm, rows, config, folder, self.device, report)
             gc.collect()  # Trainer and optimizer refer to each other
         with self._opened(arm, original) as model:
             texts = read_texts(model, [corpus.folder], "test")
@@ -262,7 +260,7 @@ class Job:
         config, arms, nats = self.config, [], {}
         for arm in config.arms:
             folder = self.folder(arm)
-            trained = arm.ids is not None
+            losses, seconds = read_training(folder) if arm.ids is not None else ([], 0.0)
             nats[arm.name] = ContextLoss.load(folder / _NATS)
             rope = original.config.rope_parameters
             if arm.scaled:
@@ -272,9 +270,9 @@ class Job:
                     name=arm.name,
                     rope_parameters=rope,
                     position_ids=arm.ids,
-                    tokens=config.tokens if trained else 0,
-                    training_seconds=read_json(folder / _SECONDS, float) if trained else 0.0,
-                    training_losses=read_losses(folder) if trained else [],
+                    tokens=0 if arm.ids is None else config.tokens,
+                    training_losses=losses,
+                    training_seconds=seconds,
                     measured=read_json(folder / _MEASURES, MeasuredReach.from_plain),
                 )
             )
@@ -343,14 +341,6 @@ def prepared_corpus(sources: Sequence[str], asked: Plain) -> Corpus | None:
         if asked.get(setting) is not None:
             raise BadInput(f"{argument(setting)} concerns texts, and {found.folder} is a prepared corpus")
     return found
-
-
-@contextmanager
-def _timed(path: Path) -> Iterator[None]:
-    """Write the seconds of a block to a file; those of an earlier start that was killed are lost."""
-    start = time.monotonic()
-    yield
-    write_atomically(path, json.dumps(time.monotonic() - start).encode())
 
 
 def _release(model: Any) -> None:

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from longreach.errors import BadInput, RunFailed, argument
+from longreach.evaluation.context import BLOCK
 from longreach.extension.settings import Arm, ExtendConfig
 from longreach.hf import PoseDataset, UncutCollator, position_callback
 from longreach.hf.load import PRECISIONS
@@ -27,7 +29,7 @@ _SAVES = 10
 """Checkpoints of a training; a killed one loses the steps since the last of them."""
 _WHOLE = "whole"
 """Empty file in a checkpoint that was written to its end."""
-_LOSSES = "losses.json"
+_TRAINING = "training.json"
 _MODEL = "model"
 
 Report = Callable[[int, str], None]
@@ -85,9 +87,9 @@ def trained_model(folder: Path) -> Path | None:
     return folder / _MODEL if (folder / _MODEL).is_dir() else None
 
 
-def read_losses(folder: Path) -> list[dict[str, int | float]]:
-    """Return the losses of an arm's training by step."""
-    return read_json(folder / _LOSSES, lambda rows: [{"step": row["step"], "loss": row["loss"]} for row in rows])
+def read_training(folder: Path) -> tuple[list[dict[str, int | float]], float]:
+    """Return the losses of an arm's training by step, and its seconds."""
+    return read_json(folder / _TRAINING, lambda plain: (list(plain["losses"]), float(plain["seconds"])))
 
 
 def train_arm(
@@ -99,10 +101,12 @@ def train_arm(
     device: str,
     report: Report,
 ) -> None:
-    """Train an arm and write its model, a plain folder of Hugging Face, and its losses into `folder`.
+    """Train an arm and write its model, a plain folder of Hugging Face, and its losses and seconds into `folder`.
 
-    `load` returns the model and its tokenizer in a precision.  A checkpoint in the folder is continued.
+    `load` returns the model and its tokenizer in a precision.  A checkpoint in the folder is continued; the seconds
+    are those since then.
     """
+    started = time.monotonic()
     # a model that is trained as a whole keeps its weights in fp32: small steps vanish in bf16
     model, tokenizer = load(config.precision if config.lora else "fp32")
     use_cache = model.config.use_cache
@@ -116,7 +120,8 @@ def train_arm(
     losses = [{"step": row["step"], "loss": row["loss"]} for row in trainer.state.log_history if "loss" in row]
     if not all(np.isfinite(row["loss"]) for row in losses):
         raise RunFailed(f"the loss of {arm.name} is not a number: lower {argument('lr')}")
-    write_atomically(folder / _LOSSES, json.dumps(losses).encode())
+    training = {"losses": losses, "seconds": time.monotonic() - started}
+    write_atomically(folder / _TRAINING, json.dumps(training).encode())
     if config.lora:
         model = model.merge_and_unload()
     model.config.use_cache = use_cache  # the Trainer switches the cache off
@@ -159,7 +164,8 @@ def _trainer(model: Any, arm: Arm, rows: Rows, config: ExtendConfig, folder: Pat
     skips = arm.ids != "sequential"
     data: Any = rows
     if skips:
-        data = PoseDataset(rows, max_id=config.to - 1, uniform=arm.ids == "uniform_pose", seed=config.seed)
+        # a context of `to` tokens is measured by the block that follows it
+        data = PoseDataset(rows, max_id=config.to + BLOCK - 1, uniform=arm.ids == "uniform_pose", seed=config.seed)
     trainer = transformers.Trainer(
         model,
         settings,
@@ -178,6 +184,8 @@ def _progress(report: Report) -> Any:
         note = ""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **at_hand: Any) -> None:
+            # a Trainer that resumes from the last step takes one more
+            control.should_save = control.should_save and state.global_step < args.max_steps
             report(state.global_step, self.note)
 
         def on_log(self, args: Any, state: Any, control: Any, **at_hand: Any) -> None:
