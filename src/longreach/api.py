@@ -21,7 +21,15 @@ from longreach.errors import BadInput, RunFailed
 from longreach.evaluation import EvalConfig, Score, reach_at
 from longreach.evaluation.shortcuts import Shortcut
 from longreach.execution import ExecutionConfig
-from longreach.extension import Estimate, Extension, LossGain, MeasuredReach, ReachConfig, ReachResult, RetrievalScore
+from longreach.extension import (
+    Extension,
+    ExtensionEstimate,
+    LossGain,
+    MeasuredReach,
+    ReachConfig,
+    ReachResult,
+    RetrievalScore,
+)
 from longreach.hf import (
     CoupledDataset,
     PoseDataset,
@@ -112,10 +120,10 @@ __all__ = [
     "Draws",
     "EntmaxConfig",
     "EqualIdsConfig",
-    "Estimate",
     "EvalConfig",
     "ExecutionConfig",
     "Extension",
+    "ExtensionEstimate",
     "FireConfig",
     "IdLoss",
     "IdPolicy",

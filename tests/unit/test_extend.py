@@ -320,6 +320,7 @@ def test_settings_that_do_not_fit_are_refused_or_said(changes, complaint, place,
     with pytest.raises(BadInput, match=complaint) as refused:
         extend()
     assert "\n" not in str(refused.value)
+    assert not list(tmp_path.glob("out/.work/*.json"))  # other settings may use the folder
 
 
 def test_files_that_do_not_fit_are_refused(place, tmp_path):

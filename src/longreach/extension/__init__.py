@@ -1,8 +1,8 @@
 """Measure and extend the context of Hugging Face models."""
 
-from longreach.extension.estimate import Estimate
+from longreach.extension.estimate import ExtensionEstimate
 from longreach.extension.extended import ArmResult, Comparison, Extension
-from longreach.extension.job import Job, inspect_original, prepared_corpus
+from longreach.extension.job import ExtensionJob, prepared_corpus
 from longreach.extension.measure import (
     LossGain,
     MeasuredReach,
@@ -11,6 +11,7 @@ from longreach.extension.measure import (
     measure_model,
     probe_passages,
 )
+from longreach.extension.original import inspect_original
 from longreach.extension.result import MeasuredModel, MeasuredTexts, ReachResult, pooled, retrieves_to, verdict
 from longreach.extension.retrieval import RETRIEVED, RetrievalScore
 from longreach.extension.settings import ExtendConfig
@@ -20,10 +21,10 @@ __all__ = [
     "RETRIEVED",
     "ArmResult",
     "Comparison",
-    "Estimate",
     "ExtendConfig",
     "Extension",
-    "Job",
+    "ExtensionEstimate",
+    "ExtensionJob",
     "LossGain",
     "MeasuredModel",
     "MeasuredReach",

@@ -27,7 +27,7 @@ _CACHE = 1 << 30
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ExtensionEstimate:
     """Memory, time and disk of an extension."""
 
     parameters: int
@@ -58,7 +58,7 @@ class Estimate:
 
 def estimate(
     parameters: int, cost: PassCost, per_operation: float, config: ExtendConfig, reach: ReachConfig
-) -> Estimate:
+) -> ExtensionEstimate:
     """Estimate the extension of a model; `per_operation` is the seconds of an operation in a forward pass."""
     trained = _adapters(cost, config.lora) if config.lora else parameters
     half = config.precision == "bf16"
@@ -71,7 +71,7 @@ def estimate(
     count = sum(arm.ids is not None for arm in arms)
     rows = config.steps * config.batch_size
     measuring, _ = memory_of_text(cost, reach.test, reach.batch_tokens)
-    return Estimate(
+    return ExtensionEstimate(
         parameters=parameters,
         trained_parameters=trained,
         training_memory=int(weights + states + activations + logits),

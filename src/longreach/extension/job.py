@@ -5,36 +5,32 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from longreach.config import Lengths, Plain, build
+from longreach.config import Lengths, Plain
 from longreach.errors import BadInput, argument
-from longreach.evaluation import ContextLoss, PassCost
+from longreach.evaluation import ContextLoss
 from longreach.evaluation.context import BLOCK
-from longreach.extension.estimate import Estimate, estimate, seconds_per_operation
+from longreach.extension.estimate import ExtensionEstimate, estimate
 from longreach.extension.extended import ArmResult, Extension, compare_arms, model_card
 from longreach.extension.measure import MeasuredReach, ReachConfig, measure_model
+from longreach.extension.original import Original, release
 from longreach.extension.result import used_versions
-from longreach.extension.rope import describe_sliding, far_logits, rope_of_model, scaled_config
+from longreach.extension.rope import describe_sliding, scaled_config
 from longreach.extension.settings import (
     AS_IT_IS,
     Arm,
     ExtendConfig,
     difference,
-    usual_rate,
-    usual_window,
 )
-from longreach.extension.texts import ReachTexts, check_reads, find_texts, read_texts
+from longreach.extension.texts import ReachTexts, find_texts, read_texts
 from longreach.extension.training import Rows, read_training, train_arm, trained_model
-from longreach.hf import UncutCollator, check_attention_uncut, load_huggingface
-from longreach.hf.load import check_weights
+from longreach.hf import load_huggingface
 from longreach.probe import HuggingFace
 from longreach.runs import Observer, device_name
 from longreach.system.files import read_json, remove_leftovers, write_atomically
@@ -45,77 +41,14 @@ _HELD_OUT = 0.1
 """Share of the documents that are measured where the user gives none."""
 _MEASURES, _NATS = "measures.json", "losses.safetensors"
 """Files of an arm: its figures, and the loss of every token."""
-_PLAN, _WORK = "plan.json", ".work"
+_WORK, _PLAN, _CORPUS, _ARMS = ".work", "plan.json", "corpus", "arms"
+"""The folder of unfinished work, and what lies in it: settings, tokens of the texts, and a folder for each arm."""
 RESULT = "extend.json"
 """Written last: a folder without it is not finished."""
 
 
 @dataclass(frozen=True)
-class Original:
-    """What is known of the model before it is extended."""
-
-    config: Any
-    """Its configuration of Hugging Face."""
-    parameters: int
-    cost: PassCost
-    per_operation: float
-    """Seconds of an operation in a forward pass."""
-    fingerprint: str
-    opening: list[int]
-    """Special tokens that the model reads first in every text."""
-
-
-def inspect_original(
-    name: str, asked: Plain, corpus: Corpus | None, device: str, warn: Callable[[str], None]
-) -> tuple[Original, ExtendConfig]:
-    """Load a model and return what an extension needs to know, and the settings with all defaults.
-
-    `asked` holds the settings that were given.  Raises BadInput for a model that cannot be extended so.
-    """
-    check_weights(name, device, warn)
-    precision = str(asked.get("precision", ExtendConfig.precision))
-    model, tokenizer = load_huggingface(name, device, precision)
-    rope_of_model(model.config)
-    trained = asked.get("trained", model.config.max_position_embeddings)
-    usual = {
-        "trained": trained,
-        "window": usual_window(trained),
-        "lr": usual_rate(model.num_parameters(), bool(asked.get("lora"))),
-    }
-    config = build(ExtendConfig, usual | asked, "")
-    scaled = scaled_config(model.config, config.rope, config.trained, config.to)
-    check_attention_uncut(model, UncutCollator())
-    if warning := describe_sliding(model.config):
-        warn(f"warning: {warning}")
-    reader = HuggingFace(model, Path(name).name, tokenizer)
-    if corpus is not None:
-        check_reads(reader, corpus)
-    cost = reader.pass_cost()
-    original = Original(
-        config=model.config,
-        parameters=model.num_parameters(),
-        cost=cost,
-        per_operation=seconds_per_operation(model, cost, config.window),
-        fingerprint=reader.fingerprint,
-        opening=reader.opening,
-    )
-    far = far_logits(model, config.to)
-    _release(model)
-    if config.rope == "none":
-        return original, config
-    model, _ = load_huggingface(name, device, precision, config=scaled)
-    changes = not torch.equal(far, far_logits(model, config.to))
-    _release(model)
-    if not changes:
-        raise BadInput(
-            f"RoPE of type {config.rope} changes nothing in this {scaled.model_type} model:"
-            f" choose another {argument('rope')}"
-        )
-    return original, config
-
-
-@dataclass(frozen=True)
-class Job:
+class ExtensionJob:
     """An extension that is to be made in a folder."""
 
     model: str
@@ -130,7 +63,7 @@ class Job:
         """Holds what is needed until the result is there."""
         return self.out / _WORK
 
-    def estimate(self, original: Original) -> Estimate:
+    def estimate(self, original: Original) -> ExtensionEstimate:
         """Estimate memory, time and disk."""
         return estimate(original.parameters, original.cost, original.per_operation, self.config, self.reach())
 
@@ -142,10 +75,16 @@ class Job:
             return finished
         with hold(self.work / "extend.lock", str(self.out)):
             write_atomically(self.work / _PLAN, json.dumps(plan).encode())
-            corpus = self._corpus()
-            rows = Rows(corpus.split("train"), self.config.window, tuple(original.opening))
-            rows.check(self.config.batch_size)
-            reach = self._reach_of(corpus)
+            try:
+                corpus = self._corpus()
+                rows = Rows(corpus.split("train"), self.config.window, tuple(original.opening))
+                rows.check(self.config.batch_size)
+                reach = self._reach_of(corpus)
+            except BadInput:
+                if not (self.work / _ARMS).exists():  # nothing is lost, and other settings may do
+                    shutil.rmtree(self.work / _CORPUS, ignore_errors=True)
+                    (self.work / _PLAN).unlink()
+                raise
             for arm in self.config.arms:
                 self._finish_arm(arm, rows, corpus, reach, original)
             found = self._result(corpus, rows, reach, original)
@@ -183,11 +122,11 @@ class Job:
             test=_HELD_OUT if config.test is None else config.test,
             documents=config.documents,
         )
-        return prepare(self.sources, self.work / "corpus", asked, resume=True, phase=self.observer.phase)
+        return prepare(self.sources, self.work / _CORPUS, asked, resume=True, phase=self.observer.phase)
 
     def folder(self, arm: Arm) -> Path:
         """Return the folder of an arm while the extension is made."""
-        return self.work / "arms" / arm.name.replace(", ", "-").replace(" ", "_")
+        return self.work / _ARMS / arm.name.replace(", ", "-").replace(" ", "_")
 
     def _load(self, arm: Arm, original: Original, precision: str) -> tuple[Any, Any]:
         config = None
@@ -222,7 +161,7 @@ class Job:
         else:
             model, tokenizer = self._load(arm, original, self.config.precision)
         yield HuggingFace(model, Path(self.model).name, tokenizer)
-        _release(model)
+        release(model)
 
     def reach(self, longest: int | None = None) -> ReachConfig:
         """Return what is measured, up to the longest context that the held-out texts have room for."""
@@ -341,10 +280,3 @@ def prepared_corpus(sources: Sequence[str], asked: Plain) -> Corpus | None:
         if asked.get(setting) is not None:
             raise BadInput(f"{argument(setting)} concerns texts, and {found.folder} is a prepared corpus")
     return found
-
-
-def _release(model: Any) -> None:
-    """Free the memory of a model's weights, whatever still refers to the model."""
-    model.to("meta")
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -128,6 +128,8 @@ def usual_rate(parameters: int, lora: bool) -> float:
 def difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
     """Return the first setting that differs, with both values; empty if none does."""
     for name, value in now.items():
+        if name == "fingerprint" and earlier.get(name) != value:
+            return "other weights or another configuration of the model"
         if name not in earlier or earlier[name] != value:
             return f"{argument(name)} {earlier.get(name)!r}, not {value!r}"
     return ""

@@ -7,7 +7,14 @@ from typing import Any, Literal
 
 from longreach.config import Plain
 from longreach.errors import BadInput, argument
-from longreach.extension import Estimate, ExtendConfig, Extension, Job, inspect_original, prepared_corpus
+from longreach.extension import (
+    ExtendConfig,
+    Extension,
+    ExtensionEstimate,
+    ExtensionJob,
+    inspect_original,
+    prepared_corpus,
+)
 from longreach.extension.job import check_folder
 from longreach.extension.rope import RopeMethod
 from longreach.extension.settings import Controls, Ids
@@ -95,14 +102,14 @@ def extend(
     return make_extension(str(model), [str(name) for name in sources], Path(out), asked, device, resume, bars(progress))
 
 
-def estimate_extension(model: str | Path, *, to: int, device: str = "auto", **settings: Any) -> Estimate:
+def estimate_extension(model: str | Path, *, to: int, device: str = "auto", **settings: Any) -> ExtensionEstimate:
     """Return the memory, time and disk that `extend` takes with these settings, and write nothing.
 
     The model is loaded, and its speed is measured.  Raises BadInput for a model that cannot be extended so.
     """
     device = choose_device(device)
     original, config = inspect_original(str(model), {"to": to, **settings}, None, device, lambda line: None)
-    return Job(str(model), (), config, Path(), device, Observer()).estimate(original)
+    return ExtensionJob(str(model), (), config, Path(), device, Observer()).estimate(original)
 
 
 def make_extension(
@@ -116,12 +123,12 @@ def make_extension(
     with watch() as observer:
         corpus = prepared_corpus(sources, asked)
         original, config = inspect_original(model, asked, corpus, device, observer.say)
-        job = Job(model, tuple(sources), config, out, device, observer)
+        job = ExtensionJob(model, tuple(sources), config, out, device, observer)
         _check_room(job, job.estimate(original), observer)
         return job.run(original)
 
 
-def _check_room(job: Job, found: Estimate, observer: Observer) -> None:
+def _check_room(job: ExtensionJob, found: ExtensionEstimate, observer: Observer) -> None:
     """Say what an extension takes; raise BadInput if memory or disk cannot hold it."""
     for line in describe(found):
         observer.say(line)
@@ -140,7 +147,7 @@ def _check_room(job: Job, found: Estimate, observer: Observer) -> None:
         )
 
 
-def describe(found: Estimate) -> list[str]:
+def describe(found: ExtensionEstimate) -> list[str]:
     """Return an estimate as lines."""
     is_lora = found.trained_parameters != found.parameters
     trained = f"about {found.trained_parameters:,}, in adapters" if is_lora else "all"
