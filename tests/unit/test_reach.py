@@ -247,6 +247,41 @@ def test_reach_measures_a_model_in_memory_and_saves_it(llama, tokenizer, tmp_pat
     assert (tmp_path / "out" / "reach.html").read_text() == page
 
 
+def test_a_model_with_adapters_is_measured_and_stays_in_training(llama, tokenizer):
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(target_modules=["q_proj"], r=2, init_lora_weights=False)
+    with torch.random.fork_rng():
+        adapted = peft.get_peft_model(_model("Llama").model, settings).train()
+    asked = {"tokenizer": tokenizer, "contexts": "64", "samples": 64, "retrieval": False, "progress": False}
+    found = lr.reach(adapted, __file__, **asked)
+    assert adapted.training
+    assert found.measured["as it is"] != lr.reach(llama.model, __file__, **asked).measured["as it is"]
+    merged = adapted.merge_and_unload().eval()
+    again = lr.reach(merged, __file__, **asked).measured["as it is"]
+    pairs = zip(found.measured["as it is"].losses, again.losses, strict=True)
+    assert all(one.nats == pytest.approx(other.nats, abs=1e-4) for one, other in pairs)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"needles": (1, 1)}, "needles must be different numbers, got 1, 1"),
+        ({"depths": ()}, "depths must be different numbers, got none"),
+        ({"depths": (-0.1,)}, "depths must be from 0 to 1, got -0.1"),
+        ({"questions": 0}, "questions must be at least 1"),
+        ({"contexts": "x"}, "contexts: expected lengths"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(llama, tokenizer, change, message):
+    with pytest.raises(BadInput) as error:
+        lr.reach(llama.model, __file__, tokenizer=tokenizer, **change)
+    assert message in str(error.value)
+    assert "--" not in str(error.value)
+    assert "\n" not in str(error.value)
+    with pytest.raises(BadInput, match="expected a causal language model of Hugging Face, got Linear"):
+        lr.reach(torch.nn.Linear(2, 2), __file__)
+
+
 def test_a_damaged_result_is_one_line(tmp_path):
     for content in ("{", "{}", '{"schema": 2}', '{"schema": 1, "measured": {"a": {}}}', "[]"):
         (tmp_path / "reach.json").write_text(content)

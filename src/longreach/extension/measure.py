@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.config import Bounds, Lengths, Positive, Seed, Settings, build
-from longreach.errors import BadInput, argument
+from longreach.errors import BadInput, RunFailed, argument
 from longreach.evaluation import (
     ContextLoss,
     EvalConfig,
@@ -65,8 +65,11 @@ class ReachConfig(Settings):
 
     def __post_init__(self) -> None:
         for name in ("needles", "depths"):
-            if not getattr(self, name):
-                raise BadInput(f"{argument(name)} needs at least one number")
+            numbers = getattr(self, name)
+            if not numbers or len(set(numbers)) < len(numbers):
+                raise BadInput(
+                    f"{argument(name)} must be different numbers, got {', '.join(map(str, numbers)) or 'none'}"
+                )
         for depth in self.depths:
             if not 0 <= depth <= 1:
                 raise BadInput(f"{argument('depths')} must be from 0 to 1, got {depth:g}")
@@ -147,6 +150,9 @@ def measure_model(
     if (work := estimate_text(cost, predict, config.test, device)) is not None:
         observer.expect(work)
     result = evaluate_text(predict, split, config.test, config.seed, device, report, config.batch_tokens)
+    for context, nats in zip(contexts, result.by_context.nats, strict=True):
+        if not bool(nats.isfinite().all()):
+            raise RunFailed(f"{computed.name}: losses from a context of {context} are not finite: try precision fp32")
     found: list[RetrievalScore] = []
     if config.retrieval:
         needle_texts = NeedleTexts(model, texts, contexts[-1], config.seed)
