@@ -42,7 +42,11 @@ def _model(kind, tokenizer=None, **changes):
     config = getattr(transformers, f"{kind}Config")(vocab_size=258, **{**MODELS[kind], **ENDS, **changes})
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return HuggingFace(transformers.AutoModelForCausalLM.from_config(config), kind, tokenizer)
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    for name, weight in model.named_parameters():
+        if weight.ndim == 2 and "emb" not in name and "wte" not in name:
+            weight.data *= 10  # attention is not even, so that positions matter
+    return HuggingFace(model, kind, tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +91,18 @@ def test_values_have_the_likelihood_of_plain_passes(kind):
                     likely = model.model(tokens, use_cache=False).logits[0].double().log_softmax(-1)
                 expected = sum(likely[39 + place, token] for place, token in enumerate(value))
                 assert scored[row, number].item() == pytest.approx(expected.item(), abs=1e-4)
+
+
+def test_a_cache_that_is_not_read_is_not_used(monkeypatch):
+    model = _model("Llama")
+    forward = model.model.forward
+
+    def forgetful(input_ids, attention_mask, past_key_values=None, **rest):
+        return forward(input_ids=input_ids, attention_mask=attention_mask[:, -input_ids.shape[1] :], **rest)
+
+    monkeypatch.setattr(model.model, "forward", forgetful)
+    assert not _cache_agrees(model)
+    assert type(scorer(model, 512)) is _Plain
 
 
 def test_values_of_one_token_take_one_pass(llama):
