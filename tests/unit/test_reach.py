@@ -13,17 +13,9 @@ from longreach.config import Lengths
 from longreach.errors import BadInput
 from longreach.evaluation import ContextLoss, over_documents
 from longreach.extension import ReachConfig, measure_model, pooled, retrieves_to, settle_contexts, texts_of, verdict
+from longreach.extension.likelihood import CachedScorer, PlainScorer, cache_agrees, scorer
 from longreach.extension.measure import loss_gains, with_opening
-from longreach.extension.retrieval import (
-    VALUES,
-    NeedleTexts,
-    RetrievalScore,
-    _cache_agrees,
-    _Cached,
-    _Plain,
-    measure_retrieval,
-    scorer,
-)
+from longreach.extension.retrieval import VALUES, NeedleTexts, RetrievalScore, measure_retrieval
 from longreach.probe import HuggingFace, LanguageModel
 from longreach.text import Bytes, as_subwords
 
@@ -80,10 +72,10 @@ def test_values_have_the_likelihood_of_plain_passes(kind):
     model = _model(kind)
     prefix = torch.arange(3 * 40).view(3, 40) * 7 % 258
     values = [[[5], [6, 7], [8, 9, 10 + row]] for row in range(3)]
-    assert _cache_agrees(model)
-    assert type(scorer(model, 512)) is _Cached
+    assert cache_agrees(model)
+    assert type(scorer(model, 512)) is CachedScorer
     model.memory = 3 << 12  # continuations are computed in several parts
-    for scored in (_Cached(model, 512)(prefix, values), _Plain(model, 80)(prefix, values)):
+    for scored in (CachedScorer(model, 512)(prefix, values), PlainScorer(model, 80)(prefix, values)):
         for row in range(3):
             for number, value in enumerate(values[row]):
                 tokens = torch.tensor([*prefix[row].tolist(), *value])[None]
@@ -101,15 +93,15 @@ def test_a_cache_that_is_not_read_is_not_used(monkeypatch):
         return forward(input_ids=input_ids, attention_mask=attention_mask[:, -input_ids.shape[1] :], **rest)
 
     monkeypatch.setattr(model.model, "forward", forgetful)
-    assert not _cache_agrees(model)
-    assert type(scorer(model, 512)) is _Plain
+    assert not cache_agrees(model)
+    assert type(scorer(model, 512)) is PlainScorer
 
 
 def test_values_of_one_token_take_one_pass(llama):
     prefix = torch.arange(2 * 20).view(2, 20)
     before = llama.work.forwards
-    one = _Cached(llama, 512)(prefix, [[[3], [4]]] * 2)
-    assert torch.equal(one, _Plain(llama, 512)(prefix, [[[3], [4]]] * 2))
+    one = CachedScorer(llama, 512)(prefix, [[[3], [4]]] * 2)
+    assert torch.equal(one, PlainScorer(llama, 512)(prefix, [[[3], [4]]] * 2))
     assert llama.work.forwards == before
 
 
@@ -168,7 +160,7 @@ def test_a_model_that_looks_up_finds_every_needle_and_guesses_without(needle_tex
     assert cells == [(512, 0), (512, 1), (512, 4)]  # 64 bytes have no room for a needle and text
     rows = lambda context: 4  # noqa: E731
     found = measure_retrieval(
-        _Plain(_Lookup(), 4096), needle_texts, cells, (0.0, 0.5, 1.0), 16, rows, torch.device("cpu")
+        PlainScorer(_Lookup(), 4096), needle_texts, cells, (0.0, 0.5, 1.0), 16, rows, torch.device("cpu")
     )
     assert [score.depth for score in found] == [None, *(0.0, 0.5, 1.0) * 2]
     assert (found[0].right, found[0].questions) == (3, 48)

@@ -7,6 +7,7 @@ from longreach.extension.measure import (
     check_reach_memory,
     measure_model,
     probe_passages,
+    short_contexts,
 )
 from longreach.extension.result import MeasuredModel, MeasuredTexts, ReachResult, pooled, retrieves_to, verdict
 from longreach.extension.retrieval import RETRIEVED, RetrievalScore
@@ -30,6 +31,7 @@ __all__ = [
     "read_texts",
     "retrieves_to",
     "settle_contexts",
+    "short_contexts",
     "texts_of",
     "verdict",
 ]

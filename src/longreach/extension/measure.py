@@ -29,7 +29,8 @@ from longreach.evaluation import (
 )
 from longreach.evaluation.context import BLOCK
 from longreach.execution import ExecutionConfig
-from longreach.extension.retrieval import NAMES, NeedleTexts, RetrievalScore, measure_retrieval, scorer
+from longreach.extension.likelihood import scorer
+from longreach.extension.retrieval import NAMES, NeedleTexts, RetrievalScore, measure_retrieval
 from longreach.extension.texts import ReachTexts, passages
 from longreach.probe import HuggingFace, LanguageModel, ProbeConfig, predicting, probe, total_steps
 from longreach.probe.summary import overview
@@ -181,6 +182,20 @@ def _retrieval(
     rows = partial(_rows, model, config.batch_tokens)
     score = scorer(model, config.batch_tokens)
     return measure_retrieval(score, needle_texts, cells, config.depths, config.questions, rows, model.device, report)
+
+
+def short_contexts(model: HuggingFace, texts: ReachTexts, config: ReachConfig) -> list[str]:
+    """Return a line for each number of needles that some contexts have no room for."""
+    if not config.retrieval:
+        return []
+    needle_texts, lines = NeedleTexts(model, texts, max(config.contexts), config.seed), []
+    for number in config.needles:
+        least = needle_texts.smallest_context(number)
+        if short := [context for context in config.contexts if context < least]:
+            what = "one needle" if number == 1 else f"{number} needles"
+            listed = ", ".join(map(str, short))
+            lines.append(f"retrieval of {what} needs a context of {least} tokens: contexts {listed} are left out there")
+    return lines
 
 
 def _rows(model: LanguageModel, batch_tokens: int, context: int) -> int:

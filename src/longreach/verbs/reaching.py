@@ -20,6 +20,7 @@ from longreach.extension import (
     probe_passages,
     read_texts,
     settle_contexts,
+    short_contexts,
 )
 from longreach.extension.result import AS_IT_IS, FILE, used_versions
 from longreach.hf import from_huggingface
@@ -152,6 +153,7 @@ def measure_reach(
         if settings["contexts"] is None:
             contexts, notes = settle_contexts(model, texts)
             config = _settings({**settings, "contexts": contexts})
+        notes += short_contexts(model, texts, config)
         for line in notes:
             observer.say(line)
         check_reach_memory(model, config, observer.say)
