@@ -130,6 +130,33 @@ def test_the_examples_of_the_hugging_face_page_work(tmp_path, monkeypatch):
     assert bool(torch.isfinite(names["loss"]))
 
 
+def test_the_examples_of_the_page_on_reach_work(tmp_path, monkeypatch, capsys):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from longreach.text import as_subwords
+    from longreach.text.tokenizer import Bytes
+
+    monkeypatch.chdir(tmp_path)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(vocab_size=258, max_position_embeddings=256, **sizes)).save_pretrained("tiny")
+    as_subwords(Bytes()).save(tmp_path / "tiny")
+    text = "Whoever reads this reads it again. " * 60
+    (tmp_path / "book.txt").write_text(text)
+    (tmp_path / "notes.jsonl").write_text(f"{json.dumps({'body': text})}\n" * 2)
+    page = (ROOT / "docs" / "reach.md").read_text().replace("HuggingFaceTB/SmolLM2-135M", "tiny")
+    commands = re.findall(r"^longreach .*$", page, flags=re.M)
+    assert len(commands) == 3
+    for command in commands:
+        assert main(shlex.split(command, comments=True)[1:]) == 0, command
+    assert (tmp_path / "reach" / "smollm2" / "reach.html").is_file()
+    capsys.readouterr()
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S)
+    names: dict[str, object] = {}
+    exec(compile(code, "reach.md", "exec"), names)
+    assert f"holds to {names['held']}" in capsys.readouterr().out
+    assert not names["again"].measured["as it is"].retrieval
+
+
 def test_the_program_with_hidden_state_is_refused(tmp_path, monkeypatch, capsys):
     _write_files(ROOT / "docs" / "your_task.md", tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -13,17 +13,9 @@ from longreach.config import Lengths
 from longreach.errors import BadInput
 from longreach.evaluation import ContextLoss, over_documents
 from longreach.extension import ReachConfig, measure_model, pooled, retrieves_to, settle_contexts, texts_of, verdict
+from longreach.extension.likelihood import CachedScorer, PlainScorer, cache_agrees, scorer
 from longreach.extension.measure import loss_gains, with_opening
-from longreach.extension.retrieval import (
-    VALUES,
-    NeedleTexts,
-    RetrievalScore,
-    _cache_agrees,
-    _Cached,
-    _Plain,
-    measure_retrieval,
-    scorer,
-)
+from longreach.extension.retrieval import VALUES, NeedleTexts, RetrievalScore, measure_retrieval
 from longreach.probe import HuggingFace, LanguageModel
 from longreach.text import Bytes, as_subwords
 
@@ -42,7 +34,11 @@ def _model(kind, tokenizer=None, **changes):
     config = getattr(transformers, f"{kind}Config")(vocab_size=258, **{**MODELS[kind], **ENDS, **changes})
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return HuggingFace(transformers.AutoModelForCausalLM.from_config(config), kind, tokenizer)
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    for name, weight in model.named_parameters():
+        if weight.ndim == 2 and "emb" not in name and "wte" not in name:
+            weight.data *= 10  # attention is not even, so that positions matter
+    return HuggingFace(model, kind, tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +72,10 @@ def test_values_have_the_likelihood_of_plain_passes(kind):
     model = _model(kind)
     prefix = torch.arange(3 * 40).view(3, 40) * 7 % 258
     values = [[[5], [6, 7], [8, 9, 10 + row]] for row in range(3)]
-    assert _cache_agrees(model)
-    assert type(scorer(model, 512)) is _Cached
+    assert cache_agrees(model)
+    assert type(scorer(model, 512)) is CachedScorer
     model.memory = 3 << 12  # continuations are computed in several parts
-    for scored in (_Cached(model, 512)(prefix, values), _Plain(model, 80)(prefix, values)):
+    for scored in (CachedScorer(model, 512)(prefix, values), PlainScorer(model, 80)(prefix, values)):
         for row in range(3):
             for number, value in enumerate(values[row]):
                 tokens = torch.tensor([*prefix[row].tolist(), *value])[None]
@@ -89,11 +85,23 @@ def test_values_have_the_likelihood_of_plain_passes(kind):
                 assert scored[row, number].item() == pytest.approx(expected.item(), abs=1e-4)
 
 
+def test_a_cache_that_is_not_read_is_not_used(monkeypatch):
+    model = _model("Llama")
+    forward = model.model.forward
+
+    def forgetful(input_ids, attention_mask, past_key_values=None, **rest):
+        return forward(input_ids=input_ids, attention_mask=attention_mask[:, -input_ids.shape[1] :], **rest)
+
+    monkeypatch.setattr(model.model, "forward", forgetful)
+    assert not cache_agrees(model)
+    assert type(scorer(model, 512)) is PlainScorer
+
+
 def test_values_of_one_token_take_one_pass(llama):
     prefix = torch.arange(2 * 20).view(2, 20)
     before = llama.work.forwards
-    one = _Cached(llama, 512)(prefix, [[[3], [4]]] * 2)
-    assert torch.equal(one, _Plain(llama, 512)(prefix, [[[3], [4]]] * 2))
+    one = CachedScorer(llama, 512)(prefix, [[[3], [4]]] * 2)
+    assert torch.equal(one, PlainScorer(llama, 512)(prefix, [[[3], [4]]] * 2))
     assert llama.work.forwards == before
 
 
@@ -152,7 +160,7 @@ def test_a_model_that_looks_up_finds_every_needle_and_guesses_without(needle_tex
     assert cells == [(512, 0), (512, 1), (512, 4)]  # 64 bytes have no room for a needle and text
     rows = lambda context: 4  # noqa: E731
     found = measure_retrieval(
-        _Plain(_Lookup(), 4096), needle_texts, cells, (0.0, 0.5, 1.0), 16, rows, torch.device("cpu")
+        PlainScorer(_Lookup(), 4096), needle_texts, cells, (0.0, 0.5, 1.0), 16, rows, torch.device("cpu")
     )
     assert [score.depth for score in found] == [None, *(0.0, 0.5, 1.0) * 2]
     assert (found[0].right, found[0].questions) == (3, 48)
@@ -245,6 +253,41 @@ def test_reach_measures_a_model_in_memory_and_saves_it(llama, tokenizer, tmp_pat
     (tmp_path / "out" / "reach.html").unlink()
     assert lr.report(tmp_path / "out") == tmp_path / "out" / "reach.html"
     assert (tmp_path / "out" / "reach.html").read_text() == page
+
+
+def test_a_model_with_adapters_is_measured_and_stays_in_training(llama, tokenizer):
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(target_modules=["q_proj"], r=2, init_lora_weights=False)
+    with torch.random.fork_rng():
+        adapted = peft.get_peft_model(_model("Llama").model, settings).train()
+    asked = {"tokenizer": tokenizer, "contexts": "64", "samples": 64, "retrieval": False, "progress": False}
+    found = lr.reach(adapted, __file__, **asked)
+    assert adapted.training
+    assert found.measured["as it is"] != lr.reach(llama.model, __file__, **asked).measured["as it is"]
+    merged = adapted.merge_and_unload().eval()
+    again = lr.reach(merged, __file__, **asked).measured["as it is"]
+    pairs = zip(found.measured["as it is"].losses, again.losses, strict=True)
+    assert all(one.nats == pytest.approx(other.nats, abs=1e-4) for one, other in pairs)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"needles": (1, 1)}, "needles must be different numbers, got 1, 1"),
+        ({"depths": ()}, "depths must be different numbers, got none"),
+        ({"depths": (-0.1,)}, "depths must be from 0 to 1, got -0.1"),
+        ({"questions": 0}, "questions must be at least 1"),
+        ({"contexts": "x"}, "contexts: expected lengths"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(llama, tokenizer, change, message):
+    with pytest.raises(BadInput) as error:
+        lr.reach(llama.model, __file__, tokenizer=tokenizer, **change)
+    assert message in str(error.value)
+    assert "--" not in str(error.value)
+    assert "\n" not in str(error.value)
+    with pytest.raises(BadInput, match="expected a causal language model of Hugging Face, got Linear"):
+        lr.reach(torch.nn.Linear(2, 2), __file__)
 
 
 def test_a_damaged_result_is_one_line(tmp_path):

@@ -63,10 +63,10 @@ def _print(found: ReachResult) -> None:
         median = found.probe["k_sufficient"]
         few = "more tokens than were tried" if median is None else f"{median:g} tokens"
         out.print(f"half of the predictions need at most {few} ({found.probe['passages']} passages)", highlight=False)
-    many = found.texts.units > 1
+    many = next(iter(found.measured.values())).losses[0].documents
+    over = f"the 95% interval over {many} {found.texts.unit}" if many > 1 else "no interval: raise --samples"
     lines = [
-        "loss and gain in nats per token, on the same tokens at every context"
-        + (f"; in brackets the 95% interval over {found.texts.units} {found.texts.unit}" if many else ""),
+        f"loss and gain in nats per token, on the same tokens at every context; in brackets {over}",
         f"holds to: the longest context before the loss is more than {RISE} nats above the least at shorter contexts",
     ]
     if any(one.retrieval for one in found.measured.values()):

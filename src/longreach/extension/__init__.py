@@ -10,6 +10,7 @@ from longreach.extension.measure import (
     check_reach_memory,
     measure_model,
     probe_passages,
+    short_contexts,
 )
 from longreach.extension.original import inspect_original
 from longreach.extension.result import MeasuredModel, MeasuredTexts, ReachResult, pooled, retrieves_to, verdict
@@ -43,6 +44,7 @@ __all__ = [
     "read_texts",
     "retrieves_to",
     "settle_contexts",
+    "short_contexts",
     "texts_of",
     "verdict",
 ]

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.config import Bounds, Lengths, Positive, Seed, Settings, build
-from longreach.errors import BadInput, argument
+from longreach.errors import BadInput, RunFailed, argument
 from longreach.evaluation import (
     ContextLoss,
     EvalConfig,
@@ -29,7 +29,8 @@ from longreach.evaluation import (
 )
 from longreach.evaluation.context import BLOCK
 from longreach.execution import ExecutionConfig
-from longreach.extension.retrieval import NAMES, NeedleTexts, RetrievalScore, measure_retrieval, scorer
+from longreach.extension.likelihood import scorer
+from longreach.extension.retrieval import NAMES, NeedleTexts, RetrievalScore, measure_retrieval
 from longreach.extension.texts import ReachTexts, passages
 from longreach.probe import HuggingFace, LanguageModel, ProbeConfig, predicting, probe, total_steps
 from longreach.probe.summary import overview
@@ -65,8 +66,11 @@ class ReachConfig(Settings):
 
     def __post_init__(self) -> None:
         for name in ("needles", "depths"):
-            if not getattr(self, name):
-                raise BadInput(f"{argument(name)} needs at least one number")
+            numbers = getattr(self, name)
+            if not numbers or len(set(numbers)) < len(numbers):
+                raise BadInput(
+                    f"{argument(name)} must be different numbers, got {', '.join(map(str, numbers)) or 'none'}"
+                )
         for depth in self.depths:
             if not 0 <= depth <= 1:
                 raise BadInput(f"{argument('depths')} must be from 0 to 1, got {depth:g}")
@@ -149,6 +153,9 @@ def measure_model(
     if (work := estimate_text(cost, predict, config.test, device)) is not None:
         observer.expect(work)
     result = evaluate_text(predict, split, config.test, config.seed, device, report, config.batch_tokens)
+    for context, nats in zip(contexts, result.by_context.nats, strict=True):
+        if not bool(nats.isfinite().all()):
+            raise RunFailed(f"{computed.name}: losses from a context of {context} are not finite: try precision fp32")
     found: list[RetrievalScore] = []
     if config.retrieval:
         needle_texts = NeedleTexts(model, texts, contexts[-1], config.seed)
@@ -178,6 +185,20 @@ def _retrieval(
     rows = partial(_rows, model, config.batch_tokens)
     score = scorer(model, config.batch_tokens)
     return measure_retrieval(score, needle_texts, cells, config.depths, config.questions, rows, model.device, report)
+
+
+def short_contexts(model: HuggingFace, texts: ReachTexts, config: ReachConfig) -> list[str]:
+    """Return a line for each number of needles that some contexts have no room for."""
+    if not config.retrieval:
+        return []
+    needle_texts, lines = NeedleTexts(model, texts, max(config.contexts), config.seed), []
+    for number in config.needles:
+        least = needle_texts.smallest_context(number)
+        if short := [context for context in config.contexts if context < least]:
+            what = "one needle" if number == 1 else f"{number} needles"
+            listed = ", ".join(map(str, short))
+            lines.append(f"retrieval of {what} needs a context of {least} tokens: contexts {listed} are left out there")
+    return lines
 
 
 def _rows(model: LanguageModel, batch_tokens: int, context: int) -> int:

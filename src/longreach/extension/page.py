@@ -1,6 +1,6 @@
 """The page of `longreach reach`: curves, retrieval by depth and all figures, in one file that needs nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -8,11 +8,12 @@ import matplotlib
 from markupsafe import Markup
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from longreach.evaluation import RISE, By
 from longreach.extension.result import ReachResult, pooled, verdict
 from longreach.extension.retrieval import RETRIEVED, VALUES, RetrievalScore
-from longreach.reports.axes import legend_below, length_axis, limit_lengths, make_panels
+from longreach.reports.axes import legend_below, length_axis, limit_lengths, make_panels, name_axes
 from longreach.reports.page import asset, template
 from longreach.reports.style import as_svg, paper_style, styles
 from longreach.reports.text import LossCurves, draw_losses
@@ -21,6 +22,8 @@ from longreach.system.labels import label, visible
 
 PAGE = "reach.html"
 _NO_NEEDLE = "no needle"
+_TRAINED: dict[str, Any] = {"color": "#555555", "lw": 0.8, "ls": (0, (1, 2))}
+"""Look of the line at the trained length."""
 
 
 def write_page(result: ReachResult, path: Path) -> Path:
@@ -46,8 +49,8 @@ def render_reach(result: ReachResult) -> str:
         ),
         "Retrieval": (
             retrieval_figure(result),
-            f"Right answers out of {len(VALUES)} values, at all depths together, with Wilson's interval (95%). Dotted:"
-            f" guessing. Dashed: {RETRIEVED:.0%}, from which a context counts as retrieved.",
+            f"Right answers out of {len(VALUES)} values, at all depths together, with Wilson's interval (95%). Level"
+            f" lines: guessing, and {RETRIEVED:.0%}, from which a context counts as retrieved.",
         ),
     }
     page: str = template("reach.html.j2").render(
@@ -75,7 +78,7 @@ def losses_figure(result: ReachResult) -> Figure:
     """Draw loss by context and by position; a line for each measurement."""
     panels: dict[By, list[LossCurves]] = {
         by: [
-            LossCurves(name, [[loss for loss in one.losses if loss.by == by]], result.model.trained_to)
+            LossCurves(name, [[loss for loss in one.losses if loss.by == by]], _trained(result))
             for name, one in result.measured.items()
         ]
         for by in get_args(By)
@@ -86,60 +89,74 @@ def losses_figure(result: ReachResult) -> Figure:
 @paper_style()
 def gains_figure(result: ReachResult) -> Figure | None:
     """Draw the gain of the last doubling by context; None if no half of a context was measured."""
-    if not any(one.gains for one in result.measured.values()):
-        return None
-    figure, (axis,) = make_panels(1, "page", ratio=0.3)
-    look = styles(list(result.measured))
-    for name, one in result.measured.items():
-        _points(axis, [(gain.context, gain.nats, gain.low, gain.high) for gain in one.gains], look[name], name)
-    axis.axhline(0, color="#555555", lw=0.8)
-    return _finish(figure, axis, result, "gain (nats per token)")
+    lines: Lines = {
+        name: [(gain.context, gain.nats, gain.low, gain.high) for gain in one.gains]
+        for name, one in result.measured.items()
+    }
+    return _draw(result, {"": lines}, "gain (nats per token)", {0.0: "-"}) if any(lines.values()) else None
 
 
 @paper_style()
 def retrieval_figure(result: ReachResult) -> Figure | None:
-    """Draw right answers by context and number of needles; None if nothing was asked."""
-    figure, (axis,) = make_panels(1, "page", ratio=0.3)
-    lines = [
-        (f"{name}, {_needles(number)}" if len(result.measured) > 1 else _needles(number), pooled(one.retrieval, number))
+    """Draw right answers by context; None if nothing was asked.
+
+    A panel has all numbers of needles, or with several measurements one number and a line for each of them.
+    """
+    shares = {
+        (name, _needles(number)): [
+            (score.context, score.right / score.questions, *score.interval()) for score in pooled(one.retrieval, number)
+        ]
         for name, one in result.measured.items()
         for number in sorted({score.needles for score in one.retrieval})
-    ]
-    if not lines:
+    }
+    panels: dict[str, Lines] = {}
+    for (name, needles), points in shares.items():
+        panel, line = (needles, name) if len(result.measured) > 1 else ("", needles)
+        panels.setdefault(panel, {})[line] = points
+    if not panels:
         return None
-    look = styles([name for name, _ in lines])
-    for name, scores in lines:
-        rows = [(score.context, score.right / score.questions, *score.interval()) for score in scores]
-        _points(axis, rows, look[name], name)
-    axis.axhline(1 / len(VALUES), color="#555555", lw=0.8, ls=":")
-    axis.axhline(RETRIEVED, color="#555555", lw=0.8, ls="--")
-    axis.set_ylim(-0.03, 1.03)
-    return _finish(figure, axis, result, "right answers")
+    figure = _draw(result, panels, "right answers", {1 / len(VALUES): ":", RETRIEVED: "--"})
+    for axis in figure.axes:
+        axis.set_ylim(-0.03, 1.03)
+    return figure
 
 
 Point = tuple[int, float, float | None, float | None]
 """Context, figure, and the ends of its interval."""
+Lines = dict[str, Sequence[Point]]
 
 
-def _points(axis: Any, points: Sequence[Point], style: dict[str, Any], name: str) -> None:
-    sizes, middle = [point[0] for point in points], [point[1] for point in points]
-    axis.plot(sizes, middle, lw=1.5, ms=3, markeredgewidth=0, label=label(name), **style)
-    for size, _, low, high in points:
-        if low is not None and high is not None:
-            axis.plot([size, size], [low, high], color=style["color"], lw=0.9, alpha=0.6)
-
-
-def _finish(figure: Figure, axis: Any, result: ReachResult, title: str) -> Figure:
-    contexts = list(result.settings.contexts)
-    limit_lengths(axis, contexts, None)
-    length_axis(axis, contexts)
-    trained = result.model.trained_to
-    handles = [*axis.get_legend_handles_labels()[0]]
-    if trained is not None and contexts[0] <= trained <= contexts[-1]:
-        handles.append(axis.axvline(trained, color="#555555", lw=0.8, ls=(0, (1, 2)), label="trained length"))
-    axis.set(xlabel="tokens of context", ylabel=title)
+def _draw(result: ReachResult, panels: Mapping[str, Lines], title: str, marks: Mapping[float, str]) -> Figure:
+    """Draw a panel for each group of lines; `marks` are horizontal lines with their dashes."""
+    contexts, trained = list(result.settings.contexts), _trained(result)
+    look = styles(list(next(iter(panels.values()))))
+    figure, axes = make_panels(len(panels), "page", ratio=0.3 if len(panels) == 1 else 0.72)
+    for axis, (panel, lines) in zip(axes, panels.items(), strict=True):
+        for name, points in lines.items():
+            color = look[name]["color"]
+            axis.plot(*zip(*((x, y) for x, y, _, _ in points), strict=True), lw=1.5, ms=3, mew=0, **look[name])
+            for x, _, low, high in points:
+                if low is not None and high is not None:
+                    axis.plot([x, x], [low, high], color=color, lw=0.9, alpha=0.6)
+        for height, dashes in marks.items():
+            axis.axhline(height, color="#555555", lw=0.8, ls=dashes)
+        if trained is not None:
+            axis.axvline(trained, **_TRAINED)
+        limit_lengths(axis, contexts, None)
+        length_axis(axis, contexts)
+        axis.set_title(panel)
+    name_axes(axes, "tokens of context", title)
+    handles = [Line2D([], [], lw=1.5, ms=3, label=label(name), **look[name]) for name in look]
+    if trained is not None:
+        handles.append(Line2D([], [], label="trained length", **_TRAINED))
     legend_below(figure, handles)
     return figure
+
+
+def _trained(result: ReachResult) -> int | None:
+    """Return the trained length if it lies among the contexts."""
+    trained, contexts = result.model.trained_to, list(result.settings.contexts)
+    return trained if trained is not None and contexts[0] <= trained <= contexts[-1] else None
 
 
 def _needles(number: int) -> str:

@@ -107,7 +107,7 @@ class ReachResult:
         }
 
     def save(self, folder: Path) -> Path:
-        """Write `reach.json` into a folder and return its path."""
+        """Write `reach.json` into a folder, which is made where it is missing, and return its path."""
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / FILE, (json.dumps(self.to_plain(), indent=1) + "\n").encode())
         return folder / FILE

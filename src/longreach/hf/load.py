@@ -29,6 +29,7 @@ def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32", *,
     where, options = where_it_lies(name)
     if not options:
         check_name(name, "model")
+        _check_tokenizer(Path(name))
     try:
         with quiet_loading():
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options, trust_remote_code=False)
@@ -49,6 +50,14 @@ def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32", *,
     if options:
         _forget_quantization(model)
     return model.to(device), tokenizer
+
+
+def _check_tokenizer(folder: Path) -> None:
+    """Raise BadInput if the folder of a model has none of the files of a tokenizer."""
+    if (folder / "config.json").is_file():
+        kinds = ("tok*", "vocab.*", "*.model", "merges.txt")
+        if not any(file for kind in kinds for file in folder.glob(kind)):
+            raise BadInput(f"{folder} has no tokenizer: write the model's own there, by tokenizer.save_pretrained")
 
 
 def check_weights(name: str, device: str, warn: Callable[[str], None]) -> None:

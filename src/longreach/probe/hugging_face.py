@@ -132,6 +132,8 @@ class HuggingFace(LanguageModel):
     def pass_cost(self) -> PassCost:
         config = self.model.config.get_text_config()
         layers = getattr(config, "num_hidden_layers", 1)
+        shared = getattr(config, "num_key_value_heads", None) or self.heads
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         return PassCost(
             linear=2.0 * self.model.num_parameters(exclude_embeddings=True),
             quadratic=2.0 * config.hidden_size * layers,
@@ -139,7 +141,7 @@ class HuggingFace(LanguageModel):
             depth=layers,
             heads=self.heads,
             copies_of_scores=0,
-            cached=8 * config.hidden_size * layers,
+            cached=2 * self.model.dtype.itemsize * shared * head_dim * layers,
             vocabulary=self.vocabulary_size,
         )
 

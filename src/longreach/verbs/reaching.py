@@ -20,6 +20,7 @@ from longreach.extension import (
     probe_passages,
     read_texts,
     settle_contexts,
+    short_contexts,
 )
 from longreach.extension.result import AS_IT_IS, FILE, used_versions
 from longreach.hf import from_huggingface
@@ -91,7 +92,13 @@ def reach(
     }
     names = [texts] if isinstance(texts, str | Path) else list(texts)
     found = find_model(model, tokenizer, precision, device)
-    return measure_reach(found, names, settings, encodings, probe, split, field, out, bars(progress))
+    given: Any = model
+    training = getattr(given, "training", False)
+    try:
+        return measure_reach(found, names, settings, encodings, probe, split, field, out, bars(progress))
+    finally:
+        if training:
+            given.train()
 
 
 Opened = Callable[[Callable[[str], None]], HuggingFace]
@@ -101,7 +108,10 @@ Opened = Callable[[Callable[[str], None]], HuggingFace]
 def find_model(model: str | Path | Any, tokenizer: Any, precision: str, device: str) -> Opened:
     """Return a function that loads the model; raise BadInput at once for a run folder."""
     if not isinstance(model, str | Path):
-        return lambda warn: HuggingFace(model, type(model).__name__, tokenizer)
+        inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # with its adapters
+        if not hasattr(inner, "get_output_embeddings"):
+            raise BadInput(f"expected a causal language model of Hugging Face, got {type(model).__name__}")
+        return lambda warn: HuggingFace(inner, type(inner).__name__, tokenizer)
     if tokenizer is not None:
         raise BadInput(f"{argument('tokenizer')} belongs to a model in memory, and {model} is loaded with its own")
     if (Path(model) / "config.yaml").is_file():
@@ -143,9 +153,12 @@ def measure_reach(
         if settings["contexts"] is None:
             contexts, notes = settle_contexts(model, texts)
             config = _settings({**settings, "contexts": contexts})
+        notes += short_contexts(model, texts, config)
         for line in notes:
             observer.say(line)
         check_reach_memory(model, config, observer.say)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)  # before hours of work
         measured = _measure(model, texts, config, encodings, observer)
         found = probe_passages(model, texts, probe, config.seed, observer) if probe else None
     result = ReachResult(
@@ -180,6 +193,7 @@ def _measure(
         with ours.exchange_encoding(encoding):
             execution = ExecutionConfig(batch_tokens=config.batch_tokens)
             variant = OwnModel(ours, name)
+            check_reach_memory(variant, config, observer.say)
             variant.model = choose(ours, execution, str(model.device)).test_model(ours)
             measured[name] = measure_model(model, texts, config, observer, name, variant)
     return measured
