@@ -10,4 +10,4 @@ scores = lr.run(
     evaluate={"lengths": [10, 20, 40, 80], "samples": 128, "free_samples": 32},
     out="runs/ten_lines",
 )
-print("reach@0.9:", lr.reach([score for score in scores if score.metric == "token_em_free"], 0.9))
+print("reach@0.9:", lr.reach_at([score for score in scores if score.metric == "token_em_free"], 0.9))

@@ -18,9 +18,18 @@ from longreach.config.spans import Lengths, Span
 from longreach.decoding import SamplingConfig, generate
 from longreach.diagnosis import Diagnosis
 from longreach.errors import BadInput, RunFailed
-from longreach.evaluation import EvalConfig, Score, reach
+from longreach.evaluation import EvalConfig, Score, reach_at
 from longreach.evaluation.shortcuts import Shortcut
 from longreach.execution import ExecutionConfig
+from longreach.extension import (
+    Extension,
+    ExtensionEstimate,
+    LossGain,
+    MeasuredReach,
+    ReachConfig,
+    ReachResult,
+    RetrievalScore,
+)
 from longreach.hf import (
     CoupledDataset,
     PoseDataset,
@@ -91,7 +100,9 @@ from longreach.verbs.checking import TaskCheck, check
 from longreach.verbs.comparing import compare
 from longreach.verbs.diagnosing import diagnose
 from longreach.verbs.exporting import Exported, export
+from longreach.verbs.extending import estimate_extension, extend
 from longreach.verbs.inspection import Inspection, inspect
+from longreach.verbs.reaching import reach
 from longreach.verbs.reporting import report
 from longreach.verbs.running import run
 from longreach.verbs.scoring import evaluate, evaluate_runs
@@ -117,6 +128,8 @@ __all__ = [
     "EvalConfig",
     "ExecutionConfig",
     "Exported",
+    "Extension",
+    "ExtensionEstimate",
     "FireConfig",
     "IdLoss",
     "IdPolicy",
@@ -126,6 +139,8 @@ __all__ = [
     "LearnedRopeConfig",
     "Lengths",
     "LlamaConfig",
+    "LossGain",
+    "MeasuredReach",
     "Model",
     "ModelConfig",
     "NapeConfig",
@@ -143,7 +158,10 @@ __all__ = [
     "RandomStart",
     "Randomized",
     "ReRopeConfig",
+    "ReachConfig",
+    "ReachResult",
     "RecurrentConfig",
+    "RetrievalScore",
     "RopeConfig",
     "RunConfig",
     "RunFailed",
@@ -182,9 +200,11 @@ __all__ = [
     "compare",
     "dataset",
     "diagnose",
+    "estimate_extension",
     "evaluate",
     "evaluate_runs",
     "export",
+    "extend",
     "from_huggingface",
     "generate",
     "inspect",
@@ -195,6 +215,7 @@ __all__ = [
     "position_callback",
     "predict",
     "reach",
+    "reach_at",
     "register",
     "register_huggingface",
     "report",

@@ -88,20 +88,44 @@ def test_the_example_of_the_page_on_programs_works(capsys):
     assert ids.startswith("[1, 2, 3, 4, 0, 0, 0, 0, 1, ")
 
 
-def test_the_examples_of_the_hugging_face_page_work(tmp_path, monkeypatch):
-    pytest.importorskip("accelerate")
+def _save_tiny_model(folder: Path, **changes: int) -> None:
+    """Write a Llama of one layer that reads bytes."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from longreach.text import as_subwords
     from longreach.text.tokenizer import Bytes
 
-    monkeypatch.chdir(tmp_path)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
-        LlamaForCausalLM(LlamaConfig(vocab_size=258, **sizes)).save_pretrained("tiny")
-    as_subwords(Bytes()).save(tmp_path / "tiny")
+        LlamaForCausalLM(LlamaConfig(vocab_size=258, eos_token_id=1, **sizes, **changes)).save_pretrained(folder)
+    as_subwords(Bytes()).save(folder)
+
+
+def test_the_example_of_the_page_on_longer_texts_works(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("accelerate")
+    from stories import long_story, write_jsonl
+
+    monkeypatch.chdir(tmp_path)
+    _save_tiny_model(tmp_path / "tiny", max_position_embeddings=32)
+    write_jsonl(tmp_path / "books.jsonl", [long_story(number, 6) for number in range(40)])
+    (code,) = _blocks(ROOT / "docs" / "extend.md", "python")
+    shorter = {"HuggingFaceTB/SmolLM2-135M": "tiny", "to=32_768": "to=64, steps=1, batch_size=1, samples=64"}
+    for printed, other in shorter.items():
+        assert code.count(printed) == 1
+        code = code.replace(printed, other)
+    exec(compile(code, "extend.md", "exec"), {})
+    assert "At 64 tokens, scaling, PoSE beside scaling only" in capsys.readouterr().out
+    assert (tmp_path / "smollm2-32k" / "model.safetensors").exists()
+
+
+def test_the_examples_of_the_hugging_face_page_work(tmp_path, monkeypatch):
+    pytest.importorskip("accelerate")
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    _save_tiny_model(tmp_path / "tiny")
     (tmp_path / "book.txt").write_text("Whoever reads this reads it again. " * 60)
     code = "".join(_blocks(ROOT / "docs" / "hf.md", "python"))
     for printed, shorter in (("HuggingFaceTB/SmolLM2-135M", "tiny"), ("max_steps=200", "max_steps=2, use_cpu=True")):
@@ -129,6 +153,33 @@ def test_the_examples_of_the_page_on_ppc_work(steps, tmp_path, monkeypatch):
     assert names["output"].id_loss.isfinite()
     if steps > 2:
         assert names["right"] >= 45  # 4 times the longest trained length
+
+
+def test_the_examples_of_the_page_on_reach_work(tmp_path, monkeypatch, capsys):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from longreach.text import as_subwords
+    from longreach.text.tokenizer import Bytes
+
+    monkeypatch.chdir(tmp_path)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(vocab_size=258, max_position_embeddings=256, **sizes)).save_pretrained("tiny")
+    as_subwords(Bytes()).save(tmp_path / "tiny")
+    text = "Whoever reads this reads it again. " * 60
+    (tmp_path / "book.txt").write_text(text)
+    (tmp_path / "notes.jsonl").write_text(f"{json.dumps({'body': text})}\n" * 2)
+    page = (ROOT / "docs" / "reach.md").read_text().replace("HuggingFaceTB/SmolLM2-135M", "tiny")
+    commands = re.findall(r"^longreach .*$", page, flags=re.M)
+    assert len(commands) == 3
+    for command in commands:
+        assert main(shlex.split(command, comments=True)[1:]) == 0, command
+    assert (tmp_path / "reach" / "smollm2" / "reach.html").is_file()
+    capsys.readouterr()
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S)
+    names: dict[str, object] = {}
+    exec(compile(code, "reach.md", "exec"), names)
+    assert f"holds to {names['held']}" in capsys.readouterr().out
+    assert not names["again"].measured["as it is"].retrieval
 
 
 def test_the_program_with_hidden_state_is_refused(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""`longreach text loss` and `text sparsity` as a person uses them."""
+"""`longreach reach` and `longreach text sparsity` as a person uses them."""
 
 import json
 import os
@@ -37,19 +37,29 @@ def trained(tmp_path_factory):
     return place
 
 
-def test_an_exported_model_has_the_losses_of_its_run(trained, tmp_path, capsys):
-    command = ["text", "loss", str(trained / "exported"), str(trained / "corpus"), "--contexts", "16,96,128"]
-    out = tmp_path / "losses.json"
+LOSS = ["--no-retrieval", "--json"]
+
+
+def losses_of(capsys, *words):
+    """Run the verb without retrieval, and return the rows of losses by name."""
+    assert main(["reach", *map(str, words), *LOSS]) == 0
+    measured = json.loads(capsys.readouterr().out)["measured"]
+    return {name: one["losses"] for name, one in measured.items()}
+
+
+def nats(rows):
+    return [row["nats"] for row in rows]
+
+
+def test_an_exported_model_has_the_losses_of_its_run(trained, capsys):
     scaled = "{name: scaled_rope, method: linear, factor: 1.0, trained_to: 32}"  # which changes nothing
-    assert main([*command, "--samples", "256", "--encoding", scaled, "--encoding", "rerope", "--out", str(out)]) == 0
-    printed = capsys.readouterr().out
-    assert "as it is" in printed
-    found = json.loads(out.read_text())["losses"]
+    command = [trained / "exported", trained / "corpus", "--contexts", "16,96,128", "--samples", "256"]
+    found = losses_of(capsys, *command, "--encoding", scaled, "--encoding", "rerope")
     ours = json.loads((trained / "run" / "losses.json").read_text())
     for name in ("as it is", scaled):
         assert [(row["by"], row["size"]) for row in found[name]] == [(row["by"], row["size"]) for row in ours]
-        assert [row["nats"] for row in found[name]] == pytest.approx([row["nats"] for row in ours], abs=1e-4)
-    assert [row["nats"] for row in found["rerope"]] != pytest.approx([row["nats"] for row in ours], abs=1e-6)
+        assert nats(found[name]) == pytest.approx(nats(ours), abs=1e-4)
+    assert nats(found["rerope"]) != pytest.approx(nats(ours), abs=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +81,8 @@ def test_a_gguf_file_gives_a_tokenizer_a_model_and_its_losses(trained, gguf, tmp
     capsys.readouterr()
     found = []
     for model, corpus in ((trained / "exported", trained / "corpus"), (gguf, tmp_path / "corpus")):
-        assert main(["text", "loss", str(model), str(corpus), "--contexts", "16,96", "--json"]) == 0
-        found.append(json.loads(capsys.readouterr().out)["losses"]["as it is"])
-    assert [row["nats"] for row in found[0]] == pytest.approx([row["nats"] for row in found[1]], abs=1e-5)
+        found.append(nats(losses_of(capsys, model, corpus, "--contexts", "16,96")["as it is"]))
+    assert found[0] == pytest.approx(found[1], abs=1e-5)
     prepare_it[-1] += "-other"
     assert main([*prepare_it, "--tokenizer", str(tmp_path / "other.gguf")]) == 2
     assert f"there is no file {tmp_path / 'other.gguf'}" in capsys.readouterr().err
@@ -89,32 +98,95 @@ def test_a_model_of_a_gguf_file_is_saved_and_trained(trained, gguf, tmp_path):
     Trainer(model, TrainingArguments(str(tmp_path), report_to=[], use_cpu=True))  # refuses quantized models
 
 
-def test_a_text_file_is_cut_into_parts_with_intervals_over_them(trained, tmp_path, capsys):
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(long_story(number, 60) for number in range(8)))
-    command = ["text", "loss", str(trained / "exported"), str(text), "--contexts", "16,96"]
-    out = tmp_path / "losses.json"
-    assert main([*command, "--encoding", "{name: linear, factor: 64}", "--out", str(out)]) == 0
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory):
+    """A plain text file."""
+    path = tmp_path_factory.mktemp("texts") / "text.txt"
+    path.write_text("\n".join(long_story(number, 60) for number in range(12)))
+    return path
+
+
+def test_a_text_file_gives_a_table_a_verdict_and_a_page(trained, stories, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = ["reach", str(trained / "exported"), str(stories), "--contexts", "48,96,192", "--questions", "1"]
+    assert main([*command, "--samples", "256", "--encoding", "linear", "--needles", "1", "--out", str(out)]) == 0
     output = capsys.readouterr()
-    found = json.loads(out.read_text())
-    held = found["holds_to"].values()
-    assert all(one["low"] <= one["context"] <= one["high"] for one in held)
-    cells = " ".join(f"{one['context']} ({one['low']} to {one['high']})" for one in held)
-    assert output.out.splitlines()[-1].split() == f"holds to {cells}".split()
-    assert {row["documents"] for row in found["losses"]["as it is"]} <= set(range(2, 33))
+    lines = output.out.splitlines()
+    assert lines[0] == "as it is"
+    assert lines[1].split("  ")[0] == "context"
+    assert "no needle" in lines[1]
+    assert [line.split()[0] for line in lines[2:5]] == ["48", "96", "192"]
     assert "parts of the text" in output.err
-    for flags, complaint in (
-        (["--split", "test"], "--split concerns a prepared corpus"),
-        (["--contexts", "99999"], "a context of 99999 needs 100063"),
-    ):
-        assert main([*command, *flags]) == 2
-        assert complaint in capsys.readouterr().err
-    assert main(["text", "loss", str(trained / "exported"), str(tmp_path / "nowhere")]) == 2
-    assert "there is no file or folder" in capsys.readouterr().err
+    found = json.loads((out / "reach.json").read_text())
+    for name in ("as it is", "linear"):
+        one = found["measured"][name]
+        held = one["holds_to"]
+        assert f"holds to {held['context']} ({held['low']} to {held['high']}) tokens; " in output.out
+        assert [gain["context"] for gain in one["gains"]] == [96, 192]
+        assert {(row["context"], row["needles"]) for row in one["retrieval"]} == {(96, 0), (96, 1), (192, 0), (192, 1)}
+        assert all(row["low"] <= row["right"] / row["questions"] <= row["high"] for row in one["retrieval"])
+    assert found["model"]["trained_to"] == 96
+    assert len(found["left_out"]) == 1
+    assert found["left_out"][0].startswith("retrieval of one needle needs a context of ")
+    assert found["left_out"][0].endswith(" tokens: contexts 48 are left out there")
+    assert found["left_out"][0] in output.err
+    assert found["texts"]["unit"] == "parts of the text"
+    page = (out / "reach.html").read_text()
+    assert main(["report", str(out), "--out", str(tmp_path / "again.html")]) == 0
+    assert (tmp_path / "again.html").read_text() == page
+    assert main([*command, "--out", str(out)]) == 2
+    assert "reach.json exists already" in capsys.readouterr().err
+
+
+def test_lines_of_a_table_are_documents(trained, tmp_path, capsys):
+    rows = [{"story": long_story(number, 60)} for number in range(4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [trained / "exported", tmp_path / "rows.jsonl", "--field", "story", "--samples", "256"]
+    found = losses_of(capsys, *command)["as it is"]
+    assert {row["size"] for row in found if row["by"] == "context"} == {16, 32, 64, 128}  # twice 96, and a power of 2
+    assert {row["documents"] for row in found} <= {2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["MODEL", "TEXT", "--split", "test"], "--split concerns a prepared corpus"),
+        (["MODEL", "TEXT", "--field", "text"], "--field concerns .jsonl and .parquet files"),
+        (["MODEL", "TEXT", "--contexts", "99999"], "a context of 99999 needs 100063"),
+        (["MODEL", "TEXT", "--contexts", "0"], "--contexts: lengths must be whole numbers from 1"),
+        (["MODEL", "TEXT", "--needles", "one"], "--needles must be numbers such as 1,4"),
+        (["MODEL", "TEXT", "--needles", "17"], "needles[0] must be at most 16, got 17"),
+        (["MODEL", "TEXT", "--depths", "0.5,1.5"], "--depths must be from 0 to 1, got 1.5"),
+        (["MODEL", "TEXT", "--encoding", "yarm"], "did you mean yarn"),
+        (["MODEL", "TEXT", "--out", "TEXT"], "is not a folder"),
+        (["MODEL", "TEXT", "--probe", "-1"], "--probe must not be negative"),
+        (["MODEL", "nowhere"], "there is no file or folder nowhere"),
+        (["MODEL", "TEXT", "CORPUS"], "is a prepared corpus, which is measured alone"),
+        (["RUN", "TEXT"], "is a run of longreach: longreach eval"),
+        (["nowhere/at-all", "TEXT"], "there is no model 'nowhere/at-all'"),
+    ],
+)
+def test_mistakes_in_the_words_of_reach_are_one_line(trained, stories, capsys, monkeypatch, words, message):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    named = {"MODEL": trained / "exported", "TEXT": stories, "CORPUS": trained / "corpus", "RUN": trained / "run"}
+    assert main(["reach", *(str(named.get(word, word)) for word in words)]) == 2
+    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("longreach: ")]
+    assert len(error) == 1
+    assert message in error[0]
+
+
+def test_the_probe_says_how_few_tokens_predictions_need(trained, stories, capsys):
+    command = ["reach", str(trained / "exported"), str(stories), "--contexts", "64", "--samples", "64", *LOSS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("longreach.extension.measure.PASSAGE", 24)
+        assert main([*command, "--probe", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)["probe"]
+    assert found["passages"] == 2
+    assert found["predictions"] == 2 * len(range(3, 24, 8))
 
 
 def test_encodings_take_the_trained_length_from_the_models_config(trained, tmp_path, capsys):
-    command = ["text", "loss", str(trained / "exported"), str(trained / "corpus"), "--contexts", "16,128", "--json"]
+    command = [trained / "exported", trained / "corpus", "--contexts", "16,128"]
     left_out = ["{name: scaled_rope, method: yarn, factor: 4}", "yarn", "{name: ntk, factor: 4}", "self_extend"]
     said = [
         "{name: scaled_rope, method: yarn, factor: 4, trained_to: 96}",
@@ -122,12 +194,9 @@ def test_encodings_take_the_trained_length_from_the_models_config(trained, tmp_p
         "{name: scaled_rope, method: ntk, factor: 4}",
         "{name: self_extend, window: 48}",
     ]
-    assert main([*command, *(word for text in [*left_out, *said] for word in ("--encoding", text))]) == 0
-    found = json.loads(capsys.readouterr().out)["losses"]
+    found = losses_of(capsys, *command, *(word for text in [*left_out, *said] for word in ("--encoding", text)))
     for short, full in zip(left_out, said, strict=True):
-        assert [row["nats"] for row in found[short]] == [row["nats"] for row in found[full]], short
-    assert main([*command, "--encoding", "yarm"]) == 2
-    assert "did you mean yarn" in capsys.readouterr().err
+        assert nats(found[short]) == nats(found[full]), short
 
 
 def test_ctrl_c_stops_between_two_operations(trained, monkeypatch, capsys):
@@ -135,15 +204,16 @@ def test_ctrl_c_stops_between_two_operations(trained, monkeypatch, capsys):
         os.kill(os.getpid(), signal.SIGINT)
         pytest.fail("the signal was ignored")
 
-    command = ["text", "loss", str(trained / "exported"), str(trained / "corpus"), "--contexts", "16"]
-    with monkeypatch.context() as patch:
-        patch.setattr("longreach.evaluation.evaluate_text", interrupted)
-        assert main(command) == 130
+    command = ["reach", str(trained / "exported"), str(trained / "corpus"), "--contexts", "128"]
+    for work in ("evaluate_text", "measure_retrieval"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"longreach.extension.measure.{work}", interrupted)
+            assert main(command) == 130
     story = str(trained / "stories.jsonl")
     with monkeypatch.context() as patch:
         patch.setattr("longreach.cli.probe.probe", interrupted)
         assert main(["probe", str(trained / "exported"), story, "--length", "16", "--device", "cpu"]) == 130
-    assert capsys.readouterr().err.count("longreach: interrupted") == 2
+    assert capsys.readouterr().err.count("longreach: interrupted") == 3
 
 
 def test_sparsity_of_a_run_is_told_and_drawn(trained, tmp_path, capsys):
@@ -181,8 +251,5 @@ def test_mistakes_are_one_line(trained, tmp_path, capsys, flags, message):
 def test_other_tokens_are_refused(trained, tmp_path, capsys):
     write_jsonl(tmp_path / "stories.jsonl", [long_story(number, 60) for number in range(30)])
     prepare([str(tmp_path / "stories.jsonl")], tmp_path / "more", PrepareConfig(tokenizer="bpe", vocabulary=400))
-    assert main(["text", "loss", str(trained / "exported"), str(tmp_path / "more")]) == 2
+    assert main(["reach", str(trained / "exported"), str(tmp_path / "more")]) == 2
     assert "has other tokens than" in capsys.readouterr().err
-    wrong = ["text", "loss", str(trained / "exported"), str(trained / "corpus"), "--encoding", "scaled_rop"]
-    assert main(wrong) == 2
-    assert "did you mean scaled_rope" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longreach.errors import BadInput
-from longreach.evaluation import Score, from_json, reach, to_csv, to_json
+from longreach.evaluation import Score, from_json, reach_at, to_csv, to_json
 
 
 def _curve(*rates):
@@ -26,10 +26,10 @@ def test_an_interval_holds_the_rate_and_stays_in_range(samples, data):
 
 
 def test_reach_ends_at_the_first_failure():
-    assert reach(_curve(1, 0.95, 0.5, 1), 0.9) == 20
-    assert reach(_curve(1, 1, 1), 0.99) == 30
-    assert reach(_curve(0.5, 1), 0.9) == 0
-    assert reach(reversed(_curve(1, 0.95, 0.5, 1)), 0.9) == 20
+    assert reach_at(_curve(1, 0.95, 0.5, 1), 0.9) == 20
+    assert reach_at(_curve(1, 1, 1), 0.99) == 30
+    assert reach_at(_curve(0.5, 1), 0.9) == 0
+    assert reach_at(reversed(_curve(1, 0.95, 0.5, 1)), 0.9) == 20
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_reach_of_several_curves_is_refused_in_any_order(other, complaint):
     mixed = [*_curve(1, 0.95), other]
     for scores in (mixed, mixed[::-1]):
         with pytest.raises(BadInput, match=complaint):
-            reach(scores, 0.9)
+            reach_at(scores, 0.9)
 
 
 def test_scores_survive_json_and_csv_has_a_column_per_axis():

@@ -21,6 +21,9 @@ def gather_facts() -> dict[str, Any]:
     """Collect the facts from the modules that define them."""
     from longreach.bench import DECODING, HEADLINE, TRAINING, EveryTarget, Protocol
     from longreach.engine.plan import Parallel
+    from longreach.extension import ExtendConfig
+    from longreach.extension.rope import RopeMethod
+    from longreach.extension.settings import Ids
     from longreach.probe import MaskKind, Method, ProbeConfig
     from longreach.text import SPLITS
     from longreach.theory.reproduce import FIGURES
@@ -35,6 +38,11 @@ def gather_facts() -> dict[str, Any]:
             "method_choices": list(get_args(Method)),
             "mask_kind_choices": list(get_args(MaskKind)),
             **{name: getattr(ProbeConfig, name) for name in numbers},
+        },
+        "extend": {
+            "rope_choices": list(get_args(RopeMethod)),
+            "ids_choices": list(get_args(Ids)),
+            **{name: getattr(ExtendConfig, name) for name in ("steps", "batch_size", "samples")},
         },
         "bench": {
             "training_rivals": list(TRAINING),

@@ -26,6 +26,7 @@ _VERBS = (
     "predict",
     "inspect",
     "export",
+    "extend",
     "init",
     "show",
     "dataset",
@@ -38,6 +39,7 @@ _VERBS = (
     "diagnose",
     "probe",
     "text",
+    "reach",
 )
 """Each has a parser, a file in `cli/parsers`, and a file beside this one."""
 
@@ -48,6 +50,7 @@ _WITH_LESS_MEMORY = {
     "eval": "a smaller --batch-tokens, or shorter --lengths,",
     "predict": "a shorter prompt or a smaller --max-tokens",
     "inspect": "a shorter --length or prompt",
+    "extend": "a smaller --batch-size or --window, or --lora,",
     "show": "a shorter --length",
     "dataset": "shorter --lengths or --no-dependencies",
     "check": "fewer --samples or shorter --lengths",
@@ -57,6 +60,7 @@ _WITH_LESS_MEMORY = {
     "diagnose": "a shorter --target or fewer --samples",
     "probe": "a smaller --memory or a shorter --length",
     "text": "a smaller --batch-tokens, --memory or number of --workers",
+    "reach": "smaller --contexts or --batch-tokens, or --precision bf16,",
 }
 """What needs less memory, by verb."""
 
@@ -78,7 +82,7 @@ def parser(only: str = "") -> argparse.ArgumentParser:
 
 
 def _flags(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Return the long flags of the verb that the words name, such as `text loss`."""
+    """Return the long flags of the verb that the words name, such as `text sparsity`."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             named = next((number for number, word in enumerate(words) if word in action.choices), None)

@@ -6,11 +6,12 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from longreach.cli.probe_reading import open_model, open_texts
-from longreach.cli.probe_tables import print_calibration, print_shown, print_summary, summary
+from longreach.cli.probe_tables import print_calibration, print_shown, print_summary
 from longreach.config import build
 from longreach.errors import BadInput
 from longreach.probe import LanguageModel, Passage, ProbeConfig, Probed, calibrate, probe, total_steps
 from longreach.probe.calibration_figure import draw_calibration
+from longreach.probe.summary import overview
 from longreach.reports import save_png
 from longreach.tasks import Task
 from longreach.terminal.console import say
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
         if args.out is not None:
             found[-1].save(args.out / f"passage-{number_of_text}")
     if args.json:
-        print(json.dumps(summary(found)))
+        print(json.dumps(overview(found)))
         return 0
     print_summary(found)
     if args.show:

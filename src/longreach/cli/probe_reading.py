@@ -6,28 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from longreach.config.spans import Lengths
 from longreach.errors import BadInput
-from longreach.evaluation import EvalConfig, PassCost, memory_of_text
-from longreach.evaluation.context import BLOCK
+from longreach.extension.texts import check_reads
+from longreach.hf.load import check_weights
 from longreach.probe import HuggingFace, LanguageModel, OwnModel, Passage, load_hugging_face
 from longreach.probe.fingerprint import fingerprint_of_text
 from longreach.runs import RunConfig, RunFolder, choose_device, load_model
 from longreach.seeding import stream
-from longreach.system.capacity import check_memory
 from longreach.tasks import Task, Text
 from longreach.terminal.console import say
-from longreach.text import Corpus, Split, SplitName
+from longreach.text import Corpus, SplitName
 from longreach.training import legal_lengths
 
 _LENGTH = 256
-_PARTS = 32
-"""Most parts of a text file.  Each counts as a document where losses get intervals."""
-_COMPARED = 64
-"""Tokens of a corpus that a model's tokenizer is asked to cut again."""
 
 
 @dataclass(frozen=True)
@@ -45,47 +39,16 @@ class Opened:
 
     def check_reads(self, corpus: Corpus, tokens: int) -> None:
         """Refuse a corpus with other tokens than the model's own, and more of them than the model has positions for."""
-        self.check_positions(tokens)
-        other = BadInput(f"{corpus.folder} has other tokens than {self.model.name}: prepare it with its tokenizer")
+        if isinstance(self.model, HuggingFace):
+            self.model.check_positions(tokens)
+            check_reads(self.model, corpus)
         if self.config is not None:
             own = self.config.task.opened.meta if isinstance(self.config.task, Text) else None
             theirs = corpus.meta
             if own is None or (own.tokenizer, own.tokenizer_sha256) != (theirs.tokenizer, theirs.tokenizer_sha256):
-                raise other
-        elif isinstance(self.model, HuggingFace):
-            # transformers adds an unknown token to tokenizers of .gguf files that have none; no text holds it
-            if max(self.model.vocabulary_size, len(self.model.tokenizer or ())) < corpus.meta.vocabulary:
-                raise other
-            if self.model.tokenizer is not None:
-                some = corpus.split("train").document(0)[:_COMPARED].tolist()
-                again = self.model.tokenizer(corpus.tokenizer.decode(some), add_special_tokens=False)["input_ids"]
-                if again[: len(some) // 2] != some[: len(some) // 2]:  # where it was cut, tokens may differ
-                    raise other
-
-    def check_positions(self, tokens: int) -> None:
-        """Refuse more tokens than a model of Hugging Face has positions for."""
-        if isinstance(self.model, HuggingFace):
-            longest, rope = self.model.longest, getattr(self.model.model.config, "rope_parameters", None)
-            if longest is not None and tokens > longest and not rope:
-                raise BadInput(f"{self.model.name} has {longest} positions, and {tokens} were asked for")
-
-    def cost(self) -> PassCost:
-        """Return what a forward pass of the model costs."""
-        if isinstance(self.model, OwnModel):
-            return PassCost.of(self.model.model)
-        assert isinstance(self.model, HuggingFace)
-        config = self.model.model.config.get_text_config()
-        layers = getattr(config, "num_hidden_layers", 1)
-        return PassCost(
-            linear=2.0 * self.model.model.num_parameters(exclude_embeddings=True),
-            quadratic=2.0 * config.hidden_size * layers,
-            width=config.hidden_size,
-            depth=layers,
-            heads=self.model.heads,
-            copies_of_scores=0,
-            cached=8 * config.hidden_size * layers,
-            vocabulary=self.model.vocabulary_size,
-        )
+                raise BadInput(
+                    f"{corpus.folder} has other tokens than {self.model.name}: prepare it with its tokenizer"
+                )
 
     def read(self, title: str, text: str, chat: bool) -> Passage:
         if isinstance(self.model, HuggingFace):
@@ -101,7 +64,7 @@ class Opened:
 def open_model(name: str, device: str, precision: str, memory: float, trust: bool = False) -> Opened:
     device, room = choose_device(device), int(memory * 2**30)
     if not (Path(name) / "config.yaml").is_file():
-        check_weights(name, device)
+        check_weights(name, device, warn)
         return Opened(load_hugging_face(name, device, precision, room))
     if precision != "fp32":
         raise BadInput(f"{name} is a run folder, which is probed in fp32: leave out --precision")
@@ -116,13 +79,6 @@ def open_model(name: str, device: str, precision: str, memory: float, trust: boo
     return Opened(OwnModel(model, "/".join(Path(name).resolve().parts[-3:]) + dense, room), config)
 
 
-def check_weights(name: str, device: str) -> None:
-    """Raise BadInput if the weight files in a folder are larger than the device's memory."""
-    files = [file for kind in ("*.safetensors", "*.bin") for file in Path(name).glob(kind)]
-    smaller = "use a smaller model"
-    check_memory(sum(file.stat().st_size for file in files), device, name, smaller, lambda line: say.print(line))
-
-
 def read_contexts(text: str) -> list[int]:
     """Sizes of context, in order."""
     try:
@@ -131,28 +87,9 @@ def read_contexts(text: str) -> list[int]:
         raise BadInput(f"--contexts: {error}") from error
 
 
-def check_contexts(cost: PassCost, config: EvalConfig, batch_tokens: int, device: str) -> None:
-    """Warn if a test by context may not fit into memory; raise BadInput if it cannot."""
-
-    def warn(line: str) -> None:
-        say.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    needed, context = memory_of_text(cost, config, batch_tokens)
-    check_memory(needed, device, f"a context of {context}", "use smaller --contexts or --batch-tokens", warn)
-
-
-def cut_text(model: HuggingFace, path: Path, context: int) -> Split:
-    """Return a text file as a split: equal parts, at most 32, that hold this context and a block to predict."""
-    if model.tokenizer is None:
-        raise BadInput(f"{model.name} has no tokenizer: it needs a prepared corpus instead of {path}")
-    tokens = np.array(model.tokenizer(_read(str(path)), add_special_tokens=False, verbose=False)["input_ids"])
-    parts = min(_PARTS, len(tokens) // (context + BLOCK))
-    if not parts:
-        raise BadInput(
-            f"{path} has {len(tokens)} tokens, and a context of {context} needs {context + BLOCK}: use a longer text or"
-            " smaller --contexts"
-        )
-    return Split("test", tokens, np.linspace(0, len(tokens), parts + 1).astype(np.int64))
+def warn(line: str) -> None:
+    """Print a warning."""
+    say.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def open_texts(opened: Opened, args: argparse.Namespace) -> Iterator[Passage]:

@@ -1,4 +1,4 @@
-"""`longreach report PATH...`: table, figures and page from runs, files of scores or probes."""
+"""`longreach report PATH...`: table, figures and page from runs, files of scores, probes or measured reach."""
 
 import argparse
 import json

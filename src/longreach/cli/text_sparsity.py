@@ -14,9 +14,9 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     # a model takes seconds to import, which the other parts of `longreach text` do without
     from safetensors.torch import save_file
 
-    from longreach.cli.probe_reading import check_contexts, open_model, read_contexts
+    from longreach.cli.probe_reading import open_model, read_contexts, warn
     from longreach.config import build
-    from longreach.evaluation import EvalConfig, choose_targets, estimate_text, loss_by_context
+    from longreach.evaluation import EvalConfig, check_text_memory, choose_targets, estimate_text, loss_by_context
     from longreach.evaluation.context import BLOCK
     from longreach.probe import ProbeConfig, predicting, probe_targets, summarise_sparsity
     from longreach.reports import save_png, sparsity_figure
@@ -47,8 +47,8 @@ def run(args: argparse.Namespace, settings: list[str]) -> int:
     opened.check_reads(corpus, contexts[-1] + BLOCK)
     sizes = {"lengths": contexts, "samples": len(targets.documents)}
     asked = build(EvalConfig, {**sizes, "free_samples": 0}, "evaluate")
-    cost = opened.cost()
-    check_contexts(cost, asked, args.batch_tokens, device)
+    cost = model.pass_cost()
+    check_text_memory(cost, asked, args.batch_tokens, device, warn)
     with watch(say, quiet=args.json) as observer:
         report = observer.phase("loss by context", len(contexts) * len(targets.documents))
         if (work := estimate_text(cost, predicting(model), asked, device)) is not None:

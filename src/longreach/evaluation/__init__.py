@@ -5,9 +5,11 @@ from longreach.evaluation.context import ContextLoss, Predict, Targets, choose_t
 from longreach.evaluation.cost import (
     PassCost,
     Work,
+    check_text_memory,
     estimate_measures,
     estimate_test,
     estimate_text,
+    estimate_windows,
     memory_of_generation,
     memory_of_test,
     memory_of_text,
@@ -28,7 +30,7 @@ from longreach.evaluation.evaluate import (
 from longreach.evaluation.exact_match import FreeRun, Judge, Judged, judge, judge_in_one_pass, plain_judge, run_free
 from longreach.evaluation.measures import MEASURES, Measure, Measures, measures_from_json, measures_to_json
 from longreach.evaluation.next_token import next_tokens
-from longreach.evaluation.reach import reach
+from longreach.evaluation.reach import reach_at
 from longreach.evaluation.scores import Score, from_json, to_csv, to_json, wilson
 from longreach.evaluation.text import (
     RISE,
@@ -67,11 +69,13 @@ __all__ = [
     "Work",
     "cells",
     "check_cells",
+    "check_text_memory",
     "check_text_test",
     "choose_targets",
     "estimate_measures",
     "estimate_test",
     "estimate_text",
+    "estimate_windows",
     "evaluate",
     "evaluate_text",
     "fewer_samples",
@@ -90,7 +94,7 @@ __all__ = [
     "next_tokens",
     "over_documents",
     "plain_judge",
-    "reach",
+    "reach_at",
     "resampled_documents",
     "resolve_axes",
     "run_free",

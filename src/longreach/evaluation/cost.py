@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 
 from longreach.attention import Attention
 from longreach.config.spans import Lengths
-from longreach.errors import BadInput
+from longreach.errors import BadInput, argument
 from longreach.evaluation.context import BLOCK, Predict, predicted_at_once
 from longreach.evaluation.evaluate import Cell, EvalConfig, batches_of, cells, evaluate
 from longreach.evaluation.scores import Score
@@ -20,6 +20,7 @@ from longreach.model import Model
 from longreach.positions.encodings import Encoding
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import stream
+from longreach.system.capacity import check_memory
 from longreach.tasks import Sample, Task
 
 _STATES = 16
@@ -178,6 +179,15 @@ def memory_of_text(cost: PassCost, config: EvalConfig, batch_tokens: int) -> tup
     return max((cost.memory(*_window_batch(context, config, batch_tokens)), context) for context in config.lengths)
 
 
+def check_text_memory(
+    cost: PassCost, config: EvalConfig, batch_tokens: int, device: str, warn: Callable[[str], None]
+) -> None:
+    """Warn if a test on text may not fit into memory; raise BadInput if it cannot."""
+    needed, context = memory_of_text(cost, config, batch_tokens)
+    smaller = f"use smaller {argument('contexts')} or {argument('batch_tokens')}"
+    check_memory(needed, device, f"a context of {context}", smaller, warn)
+
+
 def _window_batch(context: int, config: EvalConfig, batch_tokens: int) -> tuple[int, int, int]:
     """Return rows, tokens and predicted tokens of a batch of text."""
     last = predicted_at_once(context)
@@ -310,6 +320,17 @@ def estimate_text(cost: PassCost, predict: Predict, config: EvalConfig, device: 
     sizes = [(context + predicted_at_once(context), predicted_at_once(context)) for context in contexts]
     operations = [config.samples / last * cost.operations(tokens) for tokens, last in sizes]
     operations[-1] += config.samples / BLOCK * cost.operations(contexts[-1])
+    units = (config.samples,) * len(contexts)
+    return estimate_windows(cost, predict, units, operations, sizes[-1][0], device)
+
+
+def estimate_windows(
+    cost: PassCost, predict: Predict, units: tuple[int, ...], operations: Sequence[float], longest: int, device: str
+) -> Work | None:
+    """Estimate the time of passes over windows of at most `longest` tokens; None if it is short in any case.
+
+    The work has parts with these units and operations.
+    """
     if sum(operations) / _SLOWEST[torch.device(device).type] < _WORTH_MEASURING:
         return None
 
@@ -318,8 +339,8 @@ def estimate_text(cost: PassCost, predict: Predict, config: EvalConfig, device: 
         windows = torch.zeros(rows, tokens, dtype=torch.long, device=device)
         return _timed(lambda: predict(windows, 1), device), rows * cost.operations(tokens)
 
-    per_operation = _seconds_per_operation(predict_some, _doubling(sizes[-1][0]))
-    return Work((config.samples,) * len(contexts), tuple(one * per_operation for one in operations))
+    per_operation = _seconds_per_operation(predict_some, _doubling(longest))
+    return Work(units, tuple(one * per_operation for one in operations))
 
 
 def memory_of_generation(model: Model, sample: Sample) -> int:

@@ -7,7 +7,7 @@ from longreach.errors import BadInput
 from longreach.evaluation.scores import Score
 
 
-def reach(scores: Iterable[Score], at_least: float) -> int:
+def reach_at(scores: Iterable[Score], at_least: float) -> int:
     """Return the longest tested length up to which every tested length scores at least `at_least`.
 
     The result is 0 if the shortest length fails.  The scores must be one curve: one seed, one metric and one setting

@@ -1,5 +1,7 @@
 """Load any causal language model of Hugging Face, from a folder, a name or a .gguf file."""
 
+from collections.abc import Callable
+from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
@@ -7,6 +9,7 @@ import torch
 
 from longreach.errors import BadInput, lacks_memory
 from longreach.hf.ppc import register_huggingface
+from longreach.system.capacity import check_memory
 from longreach.system.files import one_line
 from longreach.system.huggingface import import_transformers
 from longreach.text.hub import check_name, quiet_loading, refuse_code, where_it_lies
@@ -14,11 +17,12 @@ from longreach.text.hub import check_name, quiet_loading, refuse_code, where_it_
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32") -> tuple[Any, Any]:
+def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32", *, config: Any = None) -> tuple[Any, Any]:
     """Return a causal language model and its tokenizer.
 
     `name` is a folder, a name on the hub or a .gguf file; `precision` is fp32 or bf16.  The weights of a .gguf file are
-    expanded to this precision, so the model can be trained and saved like any other.
+    expanded to this precision, so the model can be trained and saved like any other.  `config` replaces the model's own
+    configuration.
     """
     if precision not in PRECISIONS:
         raise BadInput(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
@@ -27,6 +31,7 @@ def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32") ->
     where, options = where_it_lies(name)
     if not options:
         check_name(name, "model")
+        _check_tokenizer(Path(name))
     try:
         with quiet_loading():
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options, trust_remote_code=False)
@@ -34,6 +39,7 @@ def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32") ->
                 where,
                 dtype=PRECISIONS[precision],
                 **options,
+                **({} if config is None else {"config": config}),
                 output_loading_info=True,
                 trust_remote_code=False,
                 weights_only=True,  # nothing is unpickled but tensors
@@ -46,6 +52,20 @@ def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32") ->
     if options:
         _forget_quantization(model)
     return model.to(device), tokenizer
+
+
+def _check_tokenizer(folder: Path) -> None:
+    """Raise BadInput if the folder of a model has none of the files of a tokenizer."""
+    if (folder / "config.json").is_file():
+        kinds = ("tok*", "vocab.*", "*.model", "merges.txt")
+        if not any(file for kind in kinds for file in folder.glob(kind)):
+            raise BadInput(f"{folder} has no tokenizer: write the model's own there, by tokenizer.save_pretrained")
+
+
+def check_weights(name: str, device: str, warn: Callable[[str], None]) -> None:
+    """Raise BadInput if the weight files in a folder are larger than the device's memory; warn if little is free."""
+    files = [file for kind in ("*.safetensors", "*.bin") for file in Path(name).glob(kind)]
+    check_memory(sum(file.stat().st_size for file in files), device, name, "use a smaller model", warn)
 
 
 def _forget_quantization(model: Any) -> None:

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from longreach.errors import BadInput
+from longreach.evaluation import PassCost
 from longreach.hf.load import PRECISIONS, load_huggingface, refusal
 from longreach.probe.fingerprint import fingerprint_of_model, fingerprint_of_text
 from longreach.probe.language_model import LanguageModel, check_hiding
@@ -94,6 +95,56 @@ class HuggingFace(LanguageModel):
         logits = self.scores(places[None], places[None], None, places)
         return head if torch.equal(head(self._states(places[None], places[None])), logits) else None
 
+    @cached_property
+    def opening(self) -> list[int]:
+        """Return the special tokens that the tokenizer writes before every text; empty without a tokenizer."""
+        if self.tokenizer is None:
+            return []
+        whole, plain = (self._encode("a", special) for special in (True, False))
+        starts = range(len(whole) - len(plain) + 1)
+        return whole[: next((start for start in starts if whole[start : start + len(plain)] == plain), 0)]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text, without special ones."""
+        if self.tokenizer is None:
+            raise BadInput(f"{self.name} has no tokenizer")
+        return self._encode(text, False)
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
+
+    def check_positions(self, tokens: int) -> None:
+        """Raise BadInput if texts of so many tokens are longer than the positions that the model has learned."""
+        if self.most_positions is not None and tokens > self.most_positions:
+            raise BadInput(f"{self.name} has {self.most_positions} positions, and {tokens} were asked for")
+
+    @property
+    def trained_to(self) -> int | None:
+        """Return the length of texts that the configuration states; None where it states none."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+
+    @property
+    def most_positions(self) -> int | None:
+        """Return the number of learned positions; None for rotary models, whose positions have no end."""
+        settings = self.model.config.get_text_config()
+        return None if getattr(settings, "rope_parameters", None) else self.longest
+
+    def pass_cost(self) -> PassCost:
+        config = self.model.config.get_text_config()
+        layers = getattr(config, "num_hidden_layers", 1)
+        shared = getattr(config, "num_key_value_heads", None) or self.heads
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        return PassCost(
+            linear=2.0 * self.model.num_parameters(exclude_embeddings=True),
+            quadratic=2.0 * config.hidden_size * layers,
+            width=config.hidden_size,
+            depth=layers,
+            heads=self.heads,
+            copies_of_scores=0,
+            cached=2 * self.model.dtype.itemsize * shared * head_dim * layers,
+            vocabulary=self.vocabulary_size,
+        )
+
     def read(self, title: str, text: str, chat: bool = False) -> Passage:
         """The whole text in tokens; `chat` makes it a user's message."""
         if self.tokenizer is None:
@@ -106,7 +157,7 @@ class HuggingFace(LanguageModel):
             text = self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
         coded = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, verbose=False)
         tokens, spans = list(coded["input_ids"]), list(coded["offset_mapping"])
-        opened = [] if chat else self.tokenizer("", verbose=False)["input_ids"][:1]  # templates write their own
+        opened = [] if chat else self.opening  # templates write their own
         tokens, spans = opened + tokens, [(0, 0)] * len(opened) + spans
         names = self.tokenizer.convert_ids_to_tokens(tokens)
         pieces = tuple(text[start:stop] or name for (start, stop), name in zip(spans, names, strict=True))

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longreach.errors import BadInput
+from longreach.evaluation import PassCost
 from longreach.seeding import stream
 
 _CHECKED_TOKENS = 12
@@ -101,6 +102,10 @@ class LanguageModel:
         self.work.tokens += read.shape[1]
         found = log_p.gather(1, tokens[targets, None])[:, 0]
         return found, torch.special.entr(log_p.exp()).sum(-1)
+
+    def pass_cost(self) -> PassCost:
+        """Return the memory and arithmetic of one pass."""
+        raise BadInput(f"{type(self).__name__} does not say what a pass costs")
 
     def rows(self, length: int, targets: int) -> int:
         """How many sequences fit into memory at once."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from longreach.config import to_plain
 from longreach.errors import BadInput
+from longreach.evaluation import PassCost
 from longreach.model import Model
 from longreach.probe.fingerprint import fingerprint_of_model
 from longreach.probe.language_model import LanguageModel, check_hiding
@@ -31,6 +32,9 @@ class OwnModel(LanguageModel):
     @cached_property
     def fingerprint(self) -> str:
         return fingerprint_of_model(self.model, to_plain(self.model.config))
+
+    def pass_cost(self) -> PassCost:
+        return PassCost.of(self.model)
 
     def scores(
         self,

@@ -6,11 +6,15 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from longreach.config import to_plain
+from longreach.errors import BadInput
 from longreach.probe.bootstrap import Array, BootstrapEstimate, Statistic, estimate, mean, quantile
 from longreach.probe.kinds import KINDS, token_kinds
 from longreach.probe.names import tell_apart
@@ -18,6 +22,8 @@ from longreach.probe.passage import document_of
 from longreach.probe.result import Probed
 
 QUANTITIES = ("k_weights", "k_sufficient", "k_participation", "span")
+FEW = 8
+"""The k whose share of predictions is reported."""
 THRESHOLDS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _QUANTILES = {"p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9}
 _NATS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -160,3 +166,37 @@ def _names(edges: Sequence[float]) -> list[str]:
 def _binned(values: Array, edges: Sequence[float]) -> NDArray[np.int64]:
     """The number of each value's bin; what lies below the first edge is in the first."""
     return (np.searchsorted(edges, values, side="right") - 1).clip(min=0)
+
+
+def overview(found: Sequence[Probed]) -> dict[str, Any]:
+    """Return the figures of all passages together; a k that no tried one reached counts as infinite."""
+    if not found:
+        raise BadInput("no passage could be probed")
+    sufficient = _together(found, "k_sufficient")
+    sufficient = torch.where(sufficient < 0, torch.inf, sufficient)
+    faithful = _together(found, "faithfulness")
+    return {
+        "model": found[0].model,
+        "method": found[0].settings.method,
+        "passages": len(found),
+        "predictions": len(sufficient),
+        "loss": _together(found, "loss").mean().item(),
+        "k_weights": _together(found, "k_weights").median().item(),
+        "k_sufficient": _number(sufficient.median().item()),
+        "k_participation": _together(found, "k_participation").median().item(),
+        f"k_sufficient_at_most_{FEW}": (sufficient <= FEW).double().mean().item(),
+        "span": _together(found, "span").median().item(),
+        "faithfulness": None if faithful.isnan().all() else faithful.nanmean().item(),
+        "tokens_computed": sum(probed.cost.tokens for probed in found),
+        "tokens_checking": sum(probed.cost.checking_tokens for probed in found),
+        "seconds": sum(probed.cost.seconds for probed in found),
+    }
+
+
+def _together(found: Sequence[Probed], name: str) -> Tensor:
+    return torch.cat([getattr(probed, name).double() for probed in found])
+
+
+def _number(value: float) -> float | None:
+    """JSON has no endless number."""
+    return None if value == float("inf") else value

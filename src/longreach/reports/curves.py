@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from longreach.errors import BadInput
-from longreach.evaluation import Score, reach
+from longreach.evaluation import Score, reach_at
 from longreach.reports.load import Result
 
 THRESHOLDS = (0.9, 0.99)
@@ -31,7 +31,7 @@ class Curve:
         return {score.length: score.rate for score in self.scores}
 
     def reach(self, at_least: float) -> int:
-        return reach(self.scores, at_least)
+        return reach_at(self.scores, at_least)
 
 
 def curves(result: Result, metric: str) -> list[Curve]:

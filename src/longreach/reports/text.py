@@ -107,10 +107,18 @@ def losses_figure(
 
     Return None if no result has losses.
     """
-    style = styles(variant_order(results))
     panels = {by: curves for by in get_args(By) if (curves := loss_curves(results, by))}
-    if not panels:
-        return None
+    return draw_losses(panels, styles(variant_order(results)), title, size, scale) if panels else None
+
+
+def draw_losses(
+    panels: Mapping[By, Sequence[LossCurves]],
+    style: Mapping[str, Style],
+    title: str,
+    size: Size = "page",
+    scale: Scale | None = None,
+) -> Figure:
+    """Draw a panel for each kind of curves, in the styles of their variants."""
     figure, axes = make_panels(len(panels), size, narrowest=2.1, share_y=False)
     names = {"context": ("by context", "tokens of context"), "position": ("by position", "position in the window")}
     for axis, (by, curves) in zip(axes, panels.items(), strict=True):

@@ -2,7 +2,7 @@
 
 from longreach.runs.check import check
 from longreach.runs.execute import choose_device, execute, execute_together, refuse_other_config, use_threads
-from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, find_runs, gather_info
+from longreach.runs.folder import RunFolder, RunInfo, commit_of_this_code, device_name, find_runs, gather_info
 from longreach.runs.measuring import MeasurePlan, measure_run, plan_measures
 from longreach.runs.memory import check_together, check_training_memory
 from longreach.runs.observer import Observer, saved_step
@@ -49,6 +49,7 @@ __all__ = [
     "choose_device",
     "commit_of_this_code",
     "cut_into_stacks",
+    "device_name",
     "execute",
     "execute_together",
     "expect_test",

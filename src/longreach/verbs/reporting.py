@@ -1,10 +1,12 @@
-"""`report`: tables, figures and a page from finished runs, files of scores or probes."""
+"""`report`: tables, figures and a page from finished runs, files of scores, probes or measured reach."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from longreach.errors import BadInput, argument
+from longreach.extension import ReachResult
+from longreach.extension.result import FILE as REACH_FILE
 from longreach.runs import find_runs
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ class Reported(NamedTuple):
     """A written report and its sources."""
 
     report: "Report | ProbeReport | Path"
-    """A path is the one file that was asked for."""
+    """A path is the one file that was asked for, or the page of a measured reach."""
     results: "list[Result]"
     """Results of runs and files; empty for probes."""
     problems: list[str]
@@ -41,7 +43,7 @@ def report(
     """Write figures, a page and a table and return their paths; or write one file and return its path.
 
     Args:
-        paths: Folders of runs, files of scores (.csv, .json), or folders of probes.
+        paths: Folders of runs, files of scores (.csv, .json), folders of probes, or a folder that `reach` wrote.
         out: A folder, or a file: .html is the page, .pdf, .svg and .png are one figure.  By default the folder
             `report` below the first path; for a file `NAME.csv` the folder `NAME-report` in the working folder.
         figure: Kind of the figure: reach (default), heatmap, errors, mass, training, coverage or losses.
@@ -82,6 +84,11 @@ def write(paths: Sequence[str | Path], out: str | Path | None = None, config: "F
         raise BadInput(
             f"{argument(config.given()[0])} concerns one figure: name a .pdf, .svg or .png in {argument('out')}"
         )
+    measured = [
+        record for path in places for record in ([path] if path.name == REACH_FILE else sorted(path.rglob(REACH_FILE)))
+    ]
+    if measured:
+        return Reported(_write_reach(places, measured, out), [], [], [])
     probes = find_probes(places)
     if probes:
         if any(run for path in places for run in find_runs(path)):
@@ -94,6 +101,20 @@ def write(paths: Sequence[str | Path], out: str | Path | None = None, config: "F
         problems += _write_file(results, target, problems, config)
         return Reported(target, results, problems, [])
     return Reported(write_report(results, target, problems), results, problems, [])
+
+
+def _write_reach(places: Sequence[Path], measured: Sequence[Path], out: str | Path | None) -> Path:
+    """Draw the page of a measured reach again, by default beside its figures; return its path."""
+    from longreach.extension.page import PAGE, write_page
+
+    if len(measured) > 1 or any(run for path in places for run in find_runs(path)):
+        raise BadInput(f"{', '.join(map(str, places))} hold more than one {REACH_FILE}, or runs too: name one folder")
+    target = measured[0].parent if out is None else Path(out)
+    if _is_file(target) and target.suffix.lower() != ".html":
+        raise BadInput(f"{target}: a report on {REACH_FILE} is a page: name a folder or an .html file")
+    page = target if _is_file(target) else target / PAGE
+    page.parent.mkdir(parents=True, exist_ok=True)
+    return write_page(ReachResult.load(measured[0]), page)
 
 
 def _default_folder(path: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
         "report",
-        help="table, figures and page from runs, files of scores or probes",
+        help="table, figures and page from runs, files of scores, probes or measured reach",
         description="Writes a folder with table, figures and page from finished runs, files of scores or probes.  With "
         "--out FILE it writes one file: .html is the page, .pdf, .svg and .png are one figure for a paper.",
     )
@@ -15,7 +15,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "paths",
         type=Path,
         nargs="+",
-        help="folders of runs, files of scores (.csv, .json), or folders that `longreach probe` wrote",
+        help="folders of runs, files of scores (.csv, .json), or folders of `longreach probe` or `longreach reach`",
     )
     parser.add_argument(
         "--out",

@@ -17,7 +17,6 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     _add_list(parts)
     _add_fetch(parts)
     _add_prepare(parts)
-    _add_loss(parts)
     _add_sparsity(parts)
     _add_show(parts)
     _add_check(parts)
@@ -83,35 +82,6 @@ def _add_prepare(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("--workers", type=int, default=1, help="processes; the result is the same (default: 1)")
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start stopped")
     parser.set_defaults(verb="longreach.cli.text_prepare.run", takes_settings=False)
-
-
-def _add_loss(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = parts.add_parser(
-        "loss",
-        help="loss by context of a Hugging Face model",
-        description="The same tokens predicted from contexts of different sizes, and the context that the model holds"
-        " to.  For a run of longreach: `longreach eval RUN --lengths ...`.",
-    )
-    parser.add_argument("model", help="a Hugging Face folder or name, or a .gguf file")
-    parser.add_argument("corpus", type=Path, help="a text file, or a corpus prepared with the model's tokenizer")
-    parser.add_argument("--contexts", default="16,32,64,128,256,512,1024", help="such as 512,1024,2048")
-    parser.add_argument("--split", choices=facts()["splits"], help="of a prepared corpus (default: test)")
-    parser.add_argument("--samples", type=int, default=1024, help="about how many tokens are predicted (default: 1024)")
-    parser.add_argument(
-        "--encoding",
-        action="append",
-        default=[],
-        help="also with another encoding for the same weights, such as self_extend, yarn or '{name: yarn, factor: 4}';"
-        " the trained length comes from the model's config, and a window is half of it; may be given several times"
-        " (Llama and GPT-NeoX only)",
-    )
-    parser.add_argument("--batch-tokens", type=int, default=65_536, help="tokens in a forward pass")
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="(default: fp32)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default: auto)")
-    parser.add_argument("--seed", type=int, default=0, help="which tokens (default: 0)")
-    parser.add_argument("--out", type=Path, help="write all losses to this .json file")
-    parser.add_argument("--json", action="store_true", help="print JSON, and no progress")
-    parser.set_defaults(verb="longreach.cli.text_loss.run", takes_settings=False)
 
 
 def _add_sparsity(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
