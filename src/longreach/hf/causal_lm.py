@@ -41,7 +41,7 @@ class LongreachForCausalLM(_PreTrainedModel, _GenerationMixin):  # type: ignore[
         self.model = self.asked.shape()
         if torch.get_default_device().type != "meta":  # or weights follow
             self.model.to_empty(device=torch.get_default_device())
-            initialise(self.model, seed=0)
+            initialise(self.model, 0, self.model.config.depth)
         if self.model.embed.num_embeddings != config.vocab_size:
             raise BadInput(f"vocab_size={config.vocab_size} is not that of {self.asked.task.name}")
         self.post_init()
