@@ -231,6 +231,8 @@ def test_ids_out_of_reach_and_missing_ids_are_refused():
     far[0, 7] = 50
     with pytest.raises(BadInput, match=r"the pointer cannot reach the position ID \[50\]: raise moves, or let IDs"):
         model(input_ids=TOKENS, position_ids=far, labels=LABELS)
+    one, all_rows = (model(input_ids=TOKENS, position_ids=ids, labels=LABELS).loss for ids in (IDS[:1], IDS[[0, 0]]))
+    torch.testing.assert_close(one, all_rows)
     with pytest.raises(BadInput, match="labels need position_ids"):
         model(input_ids=TOKENS, labels=LABELS)
     table = lr.with_position_head(tiny("llama"), "table", max_id=19)
