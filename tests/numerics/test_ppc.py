@@ -231,6 +231,8 @@ def test_ids_out_of_reach_and_missing_ids_are_refused():
     far[0, 7] = 50
     with pytest.raises(BadInput, match=r"the pointer cannot reach the position ID \[50\]: raise moves, or let IDs"):
         model(input_ids=TOKENS, position_ids=far, labels=LABELS)
+    one, all_rows = (model(input_ids=TOKENS, position_ids=ids, labels=LABELS).loss for ids in (IDS[:1], IDS[[0, 0]]))
+    torch.testing.assert_close(one, all_rows)
     with pytest.raises(BadInput, match="labels need position_ids"):
         model(input_ids=TOKENS, labels=LABELS)
     table = lr.with_position_head(tiny("llama"), "table", max_id=19)
@@ -265,11 +267,14 @@ def test_attention_is_never_cut_and_the_head_computes_in_fp32(levels, tmp_path):
     assert half.position_head.keys.weight.grad.abs().max() > 0
 
 
-def test_adapters_go_around_the_head(tmp_path):
+@pytest.mark.parametrize("case", [0, 1])
+def test_adapters_go_around_the_head(case, tmp_path):
+    ids, options = KINDS[case]
+    parts = ["position_head", "id_embedding"][: case + 1]
     peft = pytest.importorskip("peft")
-    settings = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["position_head"], task_type="CAUSAL_LM")
-    model = peft.get_peft_model(lr.with_position_head(tiny("llama")), settings)
-    given = {"input_ids": TOKENS, "position_ids": IDS, "labels": LABELS}
+    settings = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=parts, task_type="CAUSAL_LM")
+    model = peft.get_peft_model(lr.with_position_head(tiny("llama"), **options), settings)
+    given = {"input_ids": TOKENS, "position_ids": ids, "labels": LABELS}
     optimizer = torch.optim.Adam([weight for weight in model.parameters() if weight.requires_grad], 1e-2)
     losses = []
     for _ in range(4):
@@ -280,7 +285,7 @@ def test_adapters_go_around_the_head(tmp_path):
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0]
     model.eval().save_pretrained(tmp_path)
-    again = peft.PeftModel.from_pretrained(lr.with_position_head(tiny("llama"), seed=1), tmp_path).eval()
+    again = peft.PeftModel.from_pretrained(lr.with_position_head(tiny("llama"), **options, seed=1), tmp_path).eval()
     for one, other in zip(model.parameters(), again.parameters(), strict=True):
         if one.requires_grad:
             assert torch.equal(one, other)

@@ -233,7 +233,7 @@ class PpcForCausalLM(
         self,
         tokens: Int[Tensor, "b t"] | None,
         attention_mask: Tensor | None,
-        ids: Int[Tensor, "b g t"] | None,
+        ids: Int[Tensor, "#b g t"] | None,
         embedded: Float[Tensor, "b t w"] | None = None,
         **kwargs: Any,
     ) -> Read:
@@ -255,7 +255,7 @@ class PpcForCausalLM(
     def summed_id_loss(
         self,
         read: Read,
-        ids: Int[Tensor, "b g t"],
+        ids: Int[Tensor, "#b g t"],
         labels: Int[Tensor, "b t"],
         attention_mask: Tensor | None,
         prompt_tokens: Int[Tensor, "b"] | None,
@@ -267,8 +267,8 @@ class PpcForCausalLM(
         mask = torch.ones_like(labels)
         if attention_mask is not None and attention_mask.dim() == 2:
             mask = (attention_mask != 0).long()
-        hidden, embedded = read.hidden, read.embedded
-        if not bool(mask[:, 0].all()):  # causality hides padding on the right
+        hidden, embedded, ids = read.hidden, read.embedded, ids.expand(len(labels), -1, -1)
+        if bool((mask.diff(dim=1) > 0).any()):  # causality hides padding on the right
             hidden, embedded, ids, labels = pack(mask, hidden, embedded, ids, labels)
         tokens = mask.sum(1)
         labelled = labels != IGNORED
