@@ -81,6 +81,8 @@ class Request:
                 raise BadInput(f"temperature must be above 0 with do_sample=True, got {drawn['temperature']}")
             sampling = SamplingConfig(**drawn)
         for name, value in asked.items():
+            if name in _SAMPLING and name not in own:
+                continue  # a configuration says how to draw, if anything is drawn
             if not _is_neutral(name, value):
                 needs = " without do_sample=True" if name in _SAMPLING else ""
                 raise BadInput(
