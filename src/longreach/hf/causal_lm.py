@@ -37,16 +37,16 @@ class LongreachForCausalLM(_PreTrainedModel, _GenerationMixin):  # type: ignore[
 
     def __init__(self, config: LongreachConfig) -> None:
         super().__init__(config)
-        self.asked = config.asked()
-        self.model = self.asked.shape()
+        self.wrapped = config.build_run()
+        self.model = self.wrapped.shape()
         if torch.get_default_device().type != "meta":  # or weights follow
             self.model.to_empty(device=torch.get_default_device())
             initialise(self.model, 0, self.model.config.depth)
         if self.model.embed.num_embeddings != config.vocab_size:
-            raise BadInput(f"vocab_size={config.vocab_size} is not that of {self.asked.task.name}")
+            raise BadInput(f"vocab_size={config.vocab_size} is not that of {self.wrapped.task.name}")
         self.post_init()
         self.generation_config.do_sample = False  # pipelines would draw
-        if self.asked.task.stop_token is None:
+        if self.wrapped.task.stop_token is None:
             self.generation_config.max_new_tokens = 1
 
     @classmethod
@@ -104,7 +104,7 @@ class LongreachForCausalLM(_PreTrainedModel, _GenerationMixin):  # type: ignore[
         least, largest = (int(end) for end in tokens.aminmax())
         if least < 0 or largest >= self.config.vocab_size:
             raise BadInput(f"input_ids must be in 0..{self.config.vocab_size - 1}, got {least}..{largest}")
-        return Rows.of(tokens, mask, pad_is_unused=not isinstance(self.asked.task, Words))
+        return Rows.of(tokens, mask, pad_is_unused=not isinstance(self.wrapped.task, Words))
 
     def _ids(self, rows: Rows, given: Tensor | None, prompt: Tensor | int | None) -> Int[Tensor, "b g t"]:
         if given is not None:
@@ -115,14 +115,14 @@ class LongreachForCausalLM(_PreTrainedModel, _GenerationMixin):  # type: ignore[
                     f" got {tuple(given.shape)}"
                 )
             return rows.to_left(levels)[:, :, : rows.tokens.shape[1]]
-        if prompt is None and self.asked.needs_prompt:
+        if prompt is None and self.wrapped.needs_prompt:
             raise BadInput(
-                f"position IDs of ids {self.asked.ids.name} depend on where the prompt ends: give prompt_tokens, the"
+                f"position IDs of ids {self.wrapped.ids.name} depend on where the prompt ends: give prompt_tokens, the"
                 " number of tokens of each prompt, or position_ids"
             )
         ends = rows.num_tokens if prompt is None else torch.as_tensor(prompt, device=rows.tokens.device)
-        sample = rows.sample(self.asked.task, ends.expand(len(rows.tokens)))
-        return self.asked.ids.evaluation_ids(self.asked.task, sample, self._draws(len(rows.tokens)))
+        sample = rows.sample(self.wrapped.task, ends.expand(len(rows.tokens)))
+        return self.wrapped.ids.evaluation_ids(self.wrapped.task, sample, self._draws(len(rows.tokens)))
 
     def _draws(self, rows: int, seed: int = 0, alike: bool = True) -> Draws:
         """Return the draws of `predict`: every row is its first."""
@@ -146,7 +146,7 @@ class LongreachForCausalLM(_PreTrainedModel, _GenerationMixin):  # type: ignore[
         default answers have up to twice as many tokens as the prompt and 16, and the likeliest token is taken.
         `prompt_ids_only` restricts predicted IDs to those of the prompt.
         """
-        task, policy = self.asked.task, self.asked.ids
+        task, policy = self.wrapped.task, self.wrapped.ids
         tokens = options.pop("input_ids", None) if inputs is None else inputs
         if tokens is None:
             raise BadInput("generate needs input_ids")

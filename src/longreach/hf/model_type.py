@@ -22,7 +22,7 @@ _IMPORT_FIRST = "import its module first, if you trust it"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedRun(Settings):
+class WrappedRun(Settings):
     """The settings of a run that decide what its model reads and writes."""
 
     task: Task
@@ -71,7 +71,7 @@ class LongreachConfig(import_transformers("a model of longreach", "configuration
         self.run = run
         _register_model()
 
-    def asked(self) -> AskedRun:
+    def build_run(self) -> WrappedRun:
         """Build the settings.  Raise BadInput where they are damaged or name a class that is not installed."""
         folder = Path(self.name_or_path or ".")
         with names_of_run(RunOrigin(folder, dict, file=_FILE, advice=_IMPORT_FIRST)):
@@ -80,7 +80,7 @@ class LongreachConfig(import_transformers("a model of longreach", "configuration
                 if plain["task"] is None:
                     stop = -1 if self.eos_token_id is None else self.eos_token_id
                     plain["task"] = Words(size=self.vocab_size, stop=stop)
-                found = build(AskedRun, plain)
+                found = build(WrappedRun, plain)
             except NotTrusted:
                 raise
             except (BadInput, KeyError, TypeError) as error:

@@ -11,8 +11,23 @@ from longreach.errors import BadInput
 
 _SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
 """Hugging Face's defaults."""
-_NEUTRAL: dict[str, Any] = {"num_beams": 1, "num_return_sequences": 1, "num_beam_groups": 1, **_SAMPLING}
+_NEUTRAL: dict[str, tuple[float, ...]] = {
+    **dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences"), (1,)),
+    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "length_penalty", "typical_p"), (1,)),
+    "temperature": (0, 1),
+    "top_k": (0, 50),
+    "top_p": (1,),
+}
+"""Values that ask for nothing, of options for which 0 is no such value, and of the options of sampling."""
 _MARKS = ("transformers_version", "bos_token_id", "decoder_start_token_id")
+_OF_ASSISTANTS = (
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "assistant_confidence_threshold",
+    "assistant_lookbehind",
+    "target_lookbehind",
+)
+"""They concern `assistant_model`, which is refused."""
 _SEEDS = 2**62
 
 
@@ -38,7 +53,11 @@ class Request:
         own = {name: value for name, value in options.items() if value is not None}
         if "max_length" in own and "max_new_tokens" not in own:
             asked.pop("max_new_tokens", None)  # that of a configuration
-        asked = {name: value for name, value in {**asked, **own}.items() if name not in _MARKS and name[0] != "_"}
+        asked = {
+            name: value
+            for name, value in {**asked, **own}.items()
+            if name not in (*_MARKS, *_OF_ASSISTANTS) and name[0] != "_"
+        }
         longest, most = asked.pop("max_length", None), asked.pop("max_new_tokens", None)
         if most is None and longest is not None:
             most = longest - width
@@ -62,6 +81,8 @@ class Request:
                 raise BadInput(f"temperature must be above 0 with do_sample=True, got {drawn['temperature']}")
             sampling = SamplingConfig(**drawn)
         for name, value in asked.items():
+            if name in _SAMPLING and name not in own:
+                continue  # a configuration says how to draw, if anything is drawn
             if not _is_neutral(name, value):
                 needs = " without do_sample=True" if name in _SAMPLING else ""
                 raise BadInput(
@@ -81,4 +102,4 @@ def _is_neutral(name: str, value: Any) -> bool:
     """Return whether an option asks for nothing."""
     if value is None or value is False or (hasattr(value, "__len__") and len(value) == 0):
         return True
-    return bool(value == (1.0 if name.endswith("penalty") else _NEUTRAL.get(name)))
+    return bool(value in _NEUTRAL[name] if name in _NEUTRAL else value == 0)
