@@ -11,10 +11,12 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()
 # some virtual machines announce AMX and then trap on it, which ends the process at the first bf16 product
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+import checked
 from jaxtyping import install_import_hook
 
 # before anything of the package is imported
 install_import_hook("longreach", "beartype.beartype")
+checked.install()
 
 
 class _Unchecked(MetaPathFinder):
