@@ -50,9 +50,13 @@ class Trace:
         given = {name: at for name, at in self.layout.of_cursor.items() if self.layout.specs[at].given}
         self._given = {name: Given(self, regions[region]) for name, region in given.items()}
         self._cursors = {name: Cursor(self, name) for name in self.layout.of_cursor if name not in given}
-        self._placing = [
-            (level, [self._cursors[cursor] for cursor in cursors]) for level, cursors in self.layout.placing.items()
-        ]
+        self._placing = []
+        """Each level with its cursors, their regions, and whether a closing word ends one of them."""
+        for level, names in self.layout.placing.items():
+            cursors = [self._cursors[one] for one in names]
+            words = [self.found[cursor.region] for cursor in cursors]
+            self._placing.append((level, cursors, words, any(region.closes for region in words)))
+        self._placed = [cursor for _, cursors, _, _ in self._placing for cursor in cursors]
         self.aligned.append(self._places())
         self._sign = dict(self.aligned[0])
         self._held = self._places_of_cursors()
@@ -110,11 +114,11 @@ class Trace:
 
     def read(self, cursor: "Cursor", place: int, field: int) -> str:
         self.operate()
-        self._carry()
-        region = self.layout.of_cursor[cursor.name]
+        if not self._carried:
+            self._carry()
         if self._held.get(cursor.name, place) != place:
             self.strays.append((len(self.words) - self.end, cursor.name))
-        index = self.found[region].places[place - 1][field - 1]
+        index = self.found[cursor.region].places[place - 1][field - 1]
         self._now.append((cursor.name, field, index))
         return self.words[index]
 
@@ -169,13 +173,12 @@ class Trace:
 
     def _places_of_cursors(self) -> dict[str, int | None]:
         """Return the place of each cursor with a level, as the last token carries it."""
-        cursors = [cursor for _, cursors in self._placing for cursor in cursors]
-        return {cursor.name: self._pushed.get(cursor.region, cursor.place) for cursor in cursors}
+        return {cursor.name: self._pushed.get(cursor.region, cursor.place) for cursor in self._placed}
 
     def _places(self) -> dict[str, int]:
         """Return the ID of each level: 0 where its cursors stand nowhere, or behind a closing word."""
         found: dict[str, int] = {}
-        for level, cursors in self._placing:
+        for level, cursors, regions, closes in self._placing:
             place = cursors[0].place
             for other in cursors[1:]:
                 if other.place != place:
@@ -183,12 +186,17 @@ class Trace:
                         f"{self.name}: {cursors[0].name} and {other.name} share the level {level}, but stand at"
                         f" {place} and {other.place}"
                     )
-            pushed = [self._pushed[cursor.region] for cursor in cursors if cursor.region in self._pushed]
-            regions = [self.found[cursor.region] for cursor in cursors]
+            if place is None or place < 1:
+                found[level] = 0
             # whether a region without a closing word ends here could only be known by looking ahead
-            open_ended = place is not None and place > 0 and not any(region.closes for region in regions)
-            known = open_ended or any(region.inside(place) for region in regions)
-            found[level] = pushed[0] if pushed else (place or 0) * known
+            elif not closes or any(place <= len(region.places) for region in regions):
+                found[level] = place
+            else:
+                found[level] = 0
+            for cursor in cursors if self._pushed else ():
+                if cursor.region in self._pushed:
+                    found[level] = self._pushed[cursor.region]
+                    break
         for region, name in self.layout.fielded.items():
             cursor = self._cursors[name]
             found[f"{region} field"] = cursor.field if self.found[region].inside(cursor.place) else 0
@@ -209,7 +217,7 @@ class Trace:
         """Return the IDs of the prompt for each level."""
         names = [level.name for level in self.layout.coupling_levels]
         ids = {name: [0] * self.end for name in names}
-        for level, cursors in self._placing:
+        for level, cursors, _, _ in self._placing:
             for region in {cursor.region for cursor in cursors}:
                 words = self.found[region]
                 for place, indices in enumerate(words.places, start=1):
@@ -291,12 +299,13 @@ class Cursor:
 
     def read(self, field: int = 1) -> str:
         """Return the word here, or word number `field` of the record."""
-        if self.place is None or not self._words.inside(self.place):
-            where = "nowhere" if self.place is None else f"at {self.place} of {len(self._words.places)} places"
+        place, places = self.place, self._words.places
+        if place is None or not 1 <= place <= len(places):
+            where = "nowhere" if place is None else f"at {place} of {len(places)} places"
             raise BadInput(f"{self._trace.name}: {self.name} reads, but stands {where}{_caller()}")
-        if not 1 <= field <= len(self._words.places[self.place - 1]):
-            raise BadInput(f"{self._trace.name}: {self.name} has no word {field} at {self.place}{_caller()}")
-        word = self._trace.read(self, self.place, field)
+        if not 1 <= field <= len(places[place - 1]):
+            raise BadInput(f"{self._trace.name}: {self.name} has no word {field} at {place}{_caller()}")
+        word = self._trace.read(self, place, field)
         self.field = field
         return word
 
