@@ -3,8 +3,10 @@
 import os
 import sys
 import tempfile
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
+from typing import Any
 
 # runs with classes of their own are signed with a key, which must not be the one of whoever runs the tests
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()
@@ -49,6 +51,26 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     write_jsonl(folder / "stories.jsonl", texts)
     prepare([str(folder / "stories.jsonl")], folder / "bytes", PrepareConfig(tokenizer="bytes", valid=0.2, test=0.2))
     return str(folder / "bytes")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return a scheduler that keeps tests together which share a fixture, a cache, or a test function."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    @cache
+    def text(file: str) -> str:
+        return (config.rootpath / file).read_text()
+
+    def group(test: str) -> str:
+        file = test.partition("::")[0]
+        if "from learned import" in text(file):
+            return "learned"
+        return file if 'scope="module"' in text(file) else test.partition("[")[0]
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = group
+    return scheduler
 
 
 @pytest.fixture(autouse=True)
