@@ -50,9 +50,13 @@ def _random_model(task, policy, encoding, attention):
     return model
 
 
-@pytest.mark.parametrize(("task", "policy"), JOBS, ids=str)
-@pytest.mark.parametrize(("encoding", "attention"), PAIRS, ids=label)
-def test_cached_equals_uncached_and_batched_equals_one_by_one(task, policy, encoding, attention):
+@pytest.mark.parametrize(
+    ("encoding", "attention", "task", "policy"),
+    [(*pair, *JOBS[(turn + more) % len(JOBS)]) for turn, pair in enumerate(PAIRS) for more in (0, 2)],
+    ids=label,
+)
+def test_cached_equals_uncached_and_batched_equals_one_by_one(encoding, attention, task, policy):
+    """Each pair of parts with two of the jobs, in turn."""
     model = _random_model(task, policy, encoding, attention)
     sample = draw(task, [6, 10, 8, 14])  # ragged prompts
     cached = generate(model, task, policy, sample)

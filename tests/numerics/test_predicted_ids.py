@@ -90,10 +90,24 @@ def test_every_registered_head_is_tested():
     assert {type(head) for head in HEADS} >= set(entries("position_head").values())
 
 
-@pytest.mark.parametrize("task", TASKS, ids=label)
-@pytest.mark.parametrize(
-    ("head", "encoding"), [pair for pair in itertools.product(HEADS, ENCODINGS) if _fits(*pair)], ids=label
-)
+MODELS = [pair for pair in itertools.product(HEADS, ENCODINGS) if _fits(*pair)]
+TIED = TableConfig(tied=True)
+TURNS = [
+    (*pair, TASKS[(turn + more) % len(TASKS)])
+    for turn, pair in enumerate(MODELS)
+    for more in (range(len(TASKS)) if pair[0] == TIED else (0, 2))
+]
+"""Each pair with two of the tasks, in turn; a tied table, which goes with few encodings, with all."""
+
+
+def test_every_head_and_every_encoding_meets_every_task():
+    for parts, place in ((HEADS, 0), (ENCODINGS, 1)):
+        assert {(parts.index(turn[place]), TASKS.index(turn[2])) for turn in TURNS} == {
+            *itertools.product(range(len(parts)), range(len(TASKS)))
+        }
+
+
+@pytest.mark.parametrize(("head", "encoding", "task"), TURNS, ids=label)
 def test_cached_equals_uncached_and_batched_equals_one_by_one(task, head, encoding):
     model = _model(task, head, encoding).double()  # a pointer sees equal tokens almost alike: fp32 would toss coins
     sample = draw(task, [6, 10, 8])  # ragged prompts
