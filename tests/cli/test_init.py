@@ -13,6 +13,7 @@ from longreach.runs import check, load_recipe
 
 SHORT = ["--train.steps", "2", "--train.batch_size", "4", "--execution.save_every", "2", "--evaluate.samples", "2"]
 SHORT += ["--evaluate.free_samples", "2", "--evaluate.lengths", "4", "--device", "cpu"]
+SHORTER = {"run": SHORT, "check": ["--samples", "64"]}
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def _init(capsys, *arguments):
 def _run(commands, capsys):
     for command in commands:
         verb, *arguments = command[1:]
-        assert main([verb, *arguments, *(SHORT if verb == "run" else [])]) == 0, shlex.join(command)
+        assert main([verb, *arguments, *SHORTER.get(verb, [])]) == 0, shlex.join(command)
     return capsys.readouterr().out
 
 

@@ -130,9 +130,9 @@ def test_stopping_while_testing_loses_only_the_test(tmp_path):
     assert folder.scores() == whole.scores()
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_a_run_killed_at_a_random_moment_resumes_bit_for_bit(tmp_path, attempt):
-    """SIGKILL leaves no time to tidy up; the moment differs from attempt to attempt."""
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """A run in a process of its own, with the command and the environment that started it."""
     recipe = {
         "task": "parity_scratchpad",
         "ids": {"name": "coupled", "max_id": 60},
@@ -141,36 +141,30 @@ def test_a_run_killed_at_a_random_moment_resumes_bit_for_bit(tmp_path, attempt):
         "execution": {"save_every": 7},
         "evaluate": {"lengths": [3, 6], "samples": 20, "free_samples": 8},
     }
-    path = tmp_path / "recipe.yaml"
+    place = tmp_path_factory.mktemp("whole")
+    path = place / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
-    command = [
-        sys.executable,
-        "-m",
-        "longreach.cli.main",
-        "run",
-        str(path),
-        "--device",
-        "cpu",
-        "--threads",
-        "1",
-        "--json",
-    ]
+    command = [sys.executable, "-m", "longreach.cli.main", "run", str(path), "--device", "cpu", "--threads", "1"]
+    command += ["--json", "--out"]
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+    subprocess.run([*command, str(place / "out")], check=True, capture_output=True, env=environment)
+    return RunFolder(place / "out" / "seed-0"), command, environment
 
-    def out(name):
-        return [*command, "--out", str(tmp_path / name)]
 
-    subprocess.run(out("whole"), check=True, capture_output=True, env=environment)
-    running = subprocess.Popen(out("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-    checkpoints = tmp_path / "killed" / "seed-0" / "checkpoints"
-    while not list_checkpoints(checkpoints) and running.poll() is None:
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_run_killed_at_a_random_moment_resumes_bit_for_bit(whole_run, tmp_path, attempt):
+    """SIGKILL leaves no time to tidy up; the moment differs from attempt to attempt."""
+    whole, command, environment = whole_run
+    command = [*command, str(tmp_path / "killed")]
+    killed = RunFolder(tmp_path / "killed" / "seed-0")
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    while not list_checkpoints(killed.checkpoints) and running.poll() is None:
         time.sleep(0.005)
     time.sleep(random.Random(attempt).uniform(0, 0.8))
     running.send_signal(signal.SIGKILL)
     running.wait()
-    assert not RunFolder(tmp_path / "killed" / "seed-0").finished
-    subprocess.run([*out("killed"), "--resume"], check=True, capture_output=True, env=environment)
-    whole, killed = (RunFolder(tmp_path / name / "seed-0") for name in ("whole", "killed"))
+    assert not killed.finished
+    subprocess.run([*command, "--resume"], check=True, capture_output=True, env=environment)
     assert _weights(whole) == _weights(killed)
     assert whole.scores() == killed.scores()
 
