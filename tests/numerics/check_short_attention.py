@@ -117,7 +117,7 @@ kinds = {
     "an odd part rotated": {"encoding": RopeConfig(fraction=0.4), "width": 72, "heads": 2},
     "equal IDs": {"levels": 2, "heads": 8, "norm_queries_and_keys": True, "encoding": EqualIdsConfig(heads=5)},
 }
-errors |= {f"{kind}, {models}": model_errors(models, **kinds[kind]) for kind in kinds for models in (1, 2)}
+errors |= {f"{kind}, {models}": model_errors(models, layers=1, **kinds[kind]) for kind in kinds for models in (1, 2)}
 errors |= {f"bias, {models}": bias_errors(models) for models in (1, 2)}
 exact = [(2, 3, 130, 32), (1, 2, 300, 64), (1, 1, 128, 16), (1, 2, 257, 32)]
 errors |= {f"({shape}, exact)": exact_errors(*shape) for shape in exact}
