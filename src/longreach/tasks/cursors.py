@@ -54,8 +54,8 @@ class Trace:
         """Each level with its cursors, their regions, and whether a closing word ends one of them."""
         for level, names in self.layout.placing.items():
             cursors = [self._cursors[one] for one in names]
-            words = [self.found[cursor.region] for cursor in cursors]
-            self._placing.append((level, cursors, words, any(region.closes for region in words)))
+            at = [self.found[cursor.region] for cursor in cursors]
+            self._placing.append((level, cursors, at, any(region.closes for region in at)))
         self._placed = [cursor for _, cursors, _, _ in self._placing for cursor in cursors]
         self.aligned.append(self._places())
         self._sign = dict(self.aligned[0])
