@@ -55,7 +55,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler that keeps tests together which share a fixture, a cache, or a test function."""
+    """Return a scheduler that keeps tests together which share a fixture, a cache, or a test function.
+
+    Slow tests are few and long: the usual scheduler spreads them better.
+    """
+    if "not slow" not in config.option.markexpr:
+        return None
     from xdist.scheduler import LoadScopeScheduling
 
     @cache

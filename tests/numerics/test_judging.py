@@ -228,7 +228,7 @@ PARTS = [("encoding", part) for part in ENCODINGS] + [("attention", part) for pa
 @pytest.mark.parametrize(("name", "part"), PARTS, ids=label)
 def test_both_passes_wait_for_nothing_whatever_the_model_is_made_of(name, part):
     task = ParityScratchpad()
-    model = build_model(replace(TINY, **{name: part}), len(task.vocabulary), 1, (0,), 120).eval()
+    model = build_model(replace(TINY, layers=1, **{name: part}), len(task.vocabulary), 1, (0,), 120).eval()
     batches = []
     for seed in range(2):
         sample = draw(task, [5, 9, 7, 12, 8], seed)

@@ -54,8 +54,8 @@ class Trace:
         """Each level with its cursors, their regions, and whether a closing word ends one of them."""
         for level, names in self.layout.placing.items():
             cursors = [self._cursors[one] for one in names]
-            words = [self.found[cursor.region] for cursor in cursors]
-            self._placing.append((level, cursors, words, any(region.closes for region in words)))
+            at = [self.found[cursor.region] for cursor in cursors]
+            self._placing.append((level, cursors, at, any(region.closes for region in at)))
         self._placed = [cursor for _, cursors, _, _ in self._placing for cursor in cursors]
         self.aligned.append(self._places())
         self._sign = dict(self.aligned[0])
@@ -186,17 +186,10 @@ class Trace:
                         f"{self.name}: {cursors[0].name} and {other.name} share the level {level}, but stand at"
                         f" {place} and {other.place}"
                     )
-            if place is None or place < 1:
-                found[level] = 0
+            pushed = [self._pushed[cursor.region] for cursor in cursors if cursor.region in self._pushed]
             # whether a region without a closing word ends here could only be known by looking ahead
-            elif not closes or any(place <= len(region.places) for region in regions):
-                found[level] = place
-            else:
-                found[level] = 0
-            for cursor in cursors if self._pushed else ():
-                if cursor.region in self._pushed:
-                    found[level] = self._pushed[cursor.region]
-                    break
+            known = place is not None and place > 0 and (not closes or any(region.inside(place) for region in regions))
+            found[level] = pushed[0] if pushed else (place or 0) * known
         for region, name in self.layout.fielded.items():
             cursor = self._cursors[name]
             found[f"{region} field"] = cursor.field if self.found[region].inside(cursor.place) else 0
