@@ -16,6 +16,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoT
 import longreach as lr
 from longreach.cli.main import main
 from longreach.errors import BadInput
+from longreach.extension import inspect_original
 from longreach.extension.rope import describe_sliding, scaled_config
 from longreach.extension.settings import ExtendConfig, usual_rate
 from longreach.extension.training import Rows
@@ -375,3 +376,30 @@ def test_the_usual_rate_falls_with_the_size_of_a_model():
 def test_contexts_double_up_to_the_target():
     config = ExtendConfig(to=700, trained=128, window=128, lr=1e-3)
     assert config.contexts == [64, 128, 256, 512, 700]
+
+
+def test_the_command_line_shows_a_finished_extension(made, place, capsys):
+    flags = [word for name, value in ASKED.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    arguments = ["extend", str(place / "tiny"), "--data", str(place / "texts.jsonl"), "--out", made.path, *flags]
+    assert main([*arguments, "--resume", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == made.to_plain()
+    assert main([*arguments, "--resume"]) == 0
+    assert capsys.readouterr().out.startswith(str(made))
+    assert main(arguments) == 2
+    assert "is not empty: add --resume, or choose another folder" in capsys.readouterr().err
+    assert main([*arguments, "--resume", "--steps", "5"]) == 2
+    assert "was begun with --steps 4, not 5" in capsys.readouterr().err
+    assert main(arguments[:2] + flags) == 2
+    assert "--data and --out are needed, except with --estimate" in capsys.readouterr().err
+
+
+def test_scaling_without_an_effect_is_refused_and_sliding_windows_are_said(tmp_path):
+    save(tmp_path / "pair", "gpt_neox", rotary_pct=0.25)  # its one pair of dimensions has no base to raise
+    with pytest.raises(BadInput, match="RoPE of type ntk changes nothing in this gpt_neox model: choose another rope"):
+        lr.estimate_extension(tmp_path / "pair", to=64, rope="ntk", device="cpu")
+    save(tmp_path / "slides", "mistral", sliding_window=16)
+    said = []
+    inspect_original(str(tmp_path / "slides"), {"to": 64}, None, "cpu", said.append)
+    assert said == [
+        "warning: 2 of 2 layers of this mistral model attend to the last 16 tokens only, also after the extension"
+    ]
