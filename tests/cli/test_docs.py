@@ -200,9 +200,12 @@ def test_the_development_programs_pass_the_check(name, monkeypatch):
     assert found.passed, found.faults
 
 
-@pytest.mark.parametrize(("file", "name"), [("my_program.py", "Merge"), ("my_ids.py", "RandomStride")])
-def test_the_classes_of_the_readme_are_those_of_the_examples_and_fit_in_20_lines(file, name):
-    (shown,) = (block for block in _blocks(ROOT / "README.md", "python") if f"class {name}" in block)
+@pytest.mark.parametrize(
+    ("page", "file", "name"),
+    [("README.md", "my_program.py", "Merge"), ("docs/positions.md", "my_ids.py", "RandomStride")],
+)
+def test_the_classes_of_the_pages_are_those_of_the_examples_and_fit_in_20_lines(page, file, name):
+    (shown,) = (block for block in _blocks(ROOT / page, "python") if f"class {name}" in block)
     definition = shown[shown.index("@dataclass") :]
     assert definition in (ROOT / "examples" / file).read_text()
     assert len([line for line in shown.splitlines() if line.strip()]) <= 20
