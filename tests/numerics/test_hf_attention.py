@@ -145,7 +145,6 @@ def test_masks_of_numbers_and_of_booleans_mean_the_same_and_scalings_of_heads_ar
 
 def test_settings_are_saved_with_the_config_and_mistakes_are_one_line(tmp_path):
     model = tiny("llama")
-    lr.register_huggingface()
     model.set_attn_implementation("longreach_scaled_softmax")  # without settings: max_position_embeddings
     plain = tiny("llama")
     torch.testing.assert_close(logits(model), logits(plain))

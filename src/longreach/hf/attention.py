@@ -20,6 +20,7 @@ from longreach.positions.encodings import Shape
 from longreach.system.huggingface import import_transformers
 
 NAMES = ("scaled_softmax", "entmax", "top_k")
+_NEEDS = "attentions of longreach"
 _PREFIX = "longreach_"
 _FIELD = "longreach_attention"
 """The attribute of a model's config that has the settings; it is saved with the config."""
@@ -47,10 +48,9 @@ class HfAttentionConfig:
 
 def register_attentions() -> None:
     """Register the attentions and their masks; an attention without a registered mask would get no mask at all."""
-    transformers = import_transformers("attentions of longreach")
-    masks = import_transformers("attentions of longreach", "masking_utils")
+    models, masks = (import_transformers(_NEEDS, module) for module in ("modeling_utils", "masking_utils"))
     for name in NAMES:
-        transformers.AttentionInterface.register(_PREFIX + name, partial(attend, name))
+        models.AttentionInterface.register(_PREFIX + name, partial(attend, name))
         masks.AttentionMaskInterface.register(_PREFIX + name, partial(_mask, masks.sdpa_mask))
 
 
@@ -65,10 +65,10 @@ def set_attention(model: Any, name: str, **settings: Any) -> None:
     """
     if name not in NAMES:
         raise BadInput(f"attention must be one of {', '.join(NAMES)}, got {name!r}")
+    import_transformers(_NEEDS)  # refuses releases for which nothing is registered
     config = model.config.get_text_config()
     previous = getattr(config, _FIELD, None)
     setattr(config, _FIELD, asdict(build(HfAttentionConfig, settings, f"attention {name}")))
-    register_attentions()
     model.set_attn_implementation(_PREFIX + name)
     if config._attn_implementation != _PREFIX + name:
         setattr(config, _FIELD, previous)

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from longreach.errors import BadInput, lacks_memory
-from longreach.hf.ppc import register_huggingface
 from longreach.system.capacity import check_memory
 from longreach.system.files import one_line
 from longreach.system.huggingface import import_transformers
@@ -27,7 +26,6 @@ def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32", *,
     if precision not in PRECISIONS:
         raise BadInput(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     transformers = import_transformers(name)
-    register_huggingface()
     where, options = where_it_lies(name)
     if not options:
         check_name(name, "model")

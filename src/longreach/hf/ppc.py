@@ -6,23 +6,9 @@ from typing import Any
 from longreach.config import build_part, to_plain
 from longreach.errors import BadInput
 from longreach.model.position_heads import PositionHeadConfig
-from longreach.system.huggingface import import_transformers
 
 _LENGTH_BOUND = ("dynamic", "longrope")
 """Kinds of RoPE whose frequencies depend on the largest ID of a batch."""
-
-
-def register_huggingface() -> None:
-    """Register models with a position head and the attentions of longreach with transformers.
-
-    `load_huggingface` and `with_position_head` call it.  Call it yourself before `AutoModelForCausalLM` reads a folder
-    with such a model, and before `set_attn_implementation`.
-    """
-    import_transformers("registering our models")
-    import longreach.hf.ppc_model  # noqa: F401 (registers the class)
-    from longreach.hf.attention import register_attentions
-
-    register_attentions()
 
 
 def with_position_head(
@@ -55,8 +41,8 @@ def with_position_head(
         BadInput: The model has no rotary positions, RoPE that depends on the length, or adapters.
     """
     _check(model)
-    register_huggingface()
-    from longreach.hf.ppc_model import HEADS, PpcConfig, PpcForCausalLM
+    from longreach.hf.ppc_config import HEADS, PpcConfig  # these import transformers, which takes seconds
+    from longreach.hf.ppc_model import PpcForCausalLM
 
     if kind not in HEADS:
         raise BadInput(f"kind must be one of {', '.join(HEADS)}, got {kind!r}")

@@ -1,9 +1,6 @@
-"""The model class of Predictive Position Coupling: a causal language model of Hugging Face with a position head.
+"""The model class of Predictive Position Coupling: a causal language model of Hugging Face with a position head."""
 
-Importing this module imports transformers and registers the class with `AutoConfig` and `AutoModelForCausalLM`.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -15,6 +12,7 @@ from torch import Tensor, nn
 
 from longreach.config import build_part
 from longreach.errors import BadInput
+from longreach.hf.ppc_config import PpcConfig
 from longreach.hf.ppc_generate import pack, write_pairs
 from longreach.hf.uncut import IGNORED, with_mask
 from longreach.model.base import initialise, initialise_module
@@ -28,8 +26,6 @@ from longreach.system.huggingface import import_transformers
 _NEEDS = "a model with a position head"
 transformers = import_transformers(_NEEDS)
 
-HEADS = ("pointer", "table")
-LOSSES_ON = ("answer", "all")
 _WAVES = 64
 """Sines and cosines of one ID."""
 _REFUSED = (
@@ -37,43 +33,6 @@ _REFUSED = (
     "past_key_values",  # the head has its own memory of what was read
 )
 """Arguments of `generate` that the loop over tokens and IDs does not have."""
-
-
-class PpcConfig(import_transformers(_NEEDS).PreTrainedConfig):  # type: ignore[misc]
-    """The configuration of the wrapped model and the settings of its position head."""
-
-    model_type = "longreach_ppc"
-    sub_configs = {"text_config": transformers.AutoConfig}  # noqa: RUF012
-    has_no_defaults_at_init = True
-    keys_to_ignore_at_inference = ["past_key_values", "token_loss", "id_loss"]  # noqa: RUF012
-
-    def __init__(
-        self,
-        text_config: Any = None,
-        head: dict[str, Any] | None = None,
-        level_sizes: Sequence[int] = (0,),
-        max_id: int = 0,
-        id_weight: float = 1.0,
-        id_loss_on: str = "answer",
-        **kwargs: Any,
-    ) -> None:
-        if isinstance(text_config, dict):
-            # a folder could name a kernel to download and run
-            text_config = {key: value for key, value in text_config.items() if not key.endswith("_implementation")}
-            text_config = transformers.AutoConfig.for_model(**text_config)
-        if text_config is None or head is None:
-            raise BadInput("a PpcConfig needs text_config and head: call with_position_head(model)")
-        if head.get("name") not in HEADS:
-            raise BadInput(f"kind must be one of {', '.join(HEADS)}, got {head.get('name')!r}")
-        if id_loss_on not in LOSSES_ON:
-            raise BadInput(f"id_loss_on must be one of {', '.join(LOSSES_ON)}, got {id_loss_on!r}")
-        if id_weight < 0:
-            raise BadInput(f"id_weight must not be negative, got {id_weight}")
-        if not level_sizes or min(level_sizes) < 0 or level_sizes[0] != 0:
-            raise BadInput(f"level_sizes must start with 0, for a first level that grows: got {tuple(level_sizes)}")
-        self.text_config, self.head, self.level_sizes, self.max_id = text_config, head, list(level_sizes), max_id
-        self.id_weight, self.id_loss_on = id_weight, id_loss_on
-        super().__init__(**kwargs)
 
 
 @dataclass
@@ -345,7 +304,3 @@ def _recorded(decoder: nn.Module) -> Iterator[list[Tensor]]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-transformers.AutoConfig.register(PpcConfig.model_type, PpcConfig)
-transformers.AutoModelForCausalLM.register(PpcConfig, PpcForCausalLM)
