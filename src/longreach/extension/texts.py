@@ -115,7 +115,8 @@ def read_texts(
     """Return the documents of text files, of tables with a text in `field`, or a split of a prepared corpus."""
     found = find_texts(names, split, field)
     if isinstance(found, Corpus):
-        return _of_corpus(model, found, split or "test")
+        check_reads(model, found)
+        return texts_of_corpus(found, split or "test")
     report = (observer or Observer()).phase("read texts", sum(source.size for source in found))
 
     def texts() -> Iterator[str]:
@@ -126,8 +127,8 @@ def read_texts(
     return texts_of(model, texts(), [str(name) for name in names])
 
 
-def _of_corpus(model: HuggingFace, corpus: Corpus, name: SplitName) -> ReachTexts:
-    check_reads(model, corpus)
+def texts_of_corpus(corpus: Corpus, name: SplitName) -> ReachTexts:
+    """Return a split of a corpus that has the tokens of the model."""
     spelling = corpus.tokenizer.spelling
     documents = corpus.split(name)
     if not documents.documents:
