@@ -25,7 +25,7 @@ from longreach.terminal import console
 from longreach.verbs.progress import bars
 
 SOURCE = Path(longreach.__file__).parent
-VERBS = ("run", "evaluate", "predict", "show", "dataset", "check", "report", "inspect", "diagnose", "sweep")
+VERBS = ("run", "evaluate", "predict", "show", "dataset", "check", "report", "inspect", "diagnose", "sweep", "reach")
 TINY = {
     "task": "copy",
     "model": {"layers": 1, "width": 16, "heads": 2},

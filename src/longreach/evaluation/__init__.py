@@ -5,7 +5,6 @@ from longreach.evaluation.context import ContextLoss, Predict, Targets, choose_t
 from longreach.evaluation.cost import (
     PassCost,
     Work,
-    check_text_memory,
     estimate_measures,
     estimate_test,
     estimate_text,
@@ -38,6 +37,7 @@ from longreach.evaluation.text import (
     HoldsTo,
     Loss,
     TextResult,
+    check_text_memory,
     check_text_test,
     evaluate_text,
     losses_from_json,

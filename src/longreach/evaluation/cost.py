@@ -12,7 +12,7 @@ import torch
 
 from longreach.attention import Attention
 from longreach.config.spans import Lengths
-from longreach.errors import BadInput, argument
+from longreach.errors import BadInput
 from longreach.evaluation.context import BLOCK, Predict, predicted_at_once
 from longreach.evaluation.evaluate import Cell, EvalConfig, batches_of, cells, evaluate
 from longreach.evaluation.scores import Score
@@ -20,7 +20,6 @@ from longreach.model import Model
 from longreach.positions.encodings import Encoding
 from longreach.positions.ids import IdPolicy
 from longreach.seeding import stream
-from longreach.system.capacity import check_memory
 from longreach.tasks import Sample, Task
 
 _STATES = 16
@@ -177,15 +176,6 @@ def memory_of_test(model: Model, task: Task, config: EvalConfig, batch_tokens: i
 def memory_of_text(cost: PassCost, config: EvalConfig, batch_tokens: int) -> tuple[int, int]:
     """Return the bytes that a test on text takes at most, and the context at which it does."""
     return max((cost.memory(*_window_batch(context, config, batch_tokens)), context) for context in config.lengths)
-
-
-def check_text_memory(
-    cost: PassCost, config: EvalConfig, batch_tokens: int, device: str, warn: Callable[[str], None]
-) -> None:
-    """Warn if a test on text may not fit into memory; raise BadInput if it cannot."""
-    needed, context = memory_of_text(cost, config, batch_tokens)
-    smaller = f"use smaller {argument('contexts')} or {argument('batch_tokens')}"
-    check_memory(needed, device, f"a context of {context}", smaller, warn)
 
 
 def _window_batch(context: int, config: EvalConfig, batch_tokens: int) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from longreach.config import build
-from longreach.errors import BadInput
+from longreach.errors import BadInput, argument
 from longreach.evaluation.context import (
     ContextLoss,
     PositionLoss,
@@ -19,10 +19,12 @@ from longreach.evaluation.context import (
     loss_by_context,
     loss_by_position,
 )
+from longreach.evaluation.cost import PassCost, memory_of_text
 from longreach.evaluation.documents import over_documents, resampled_documents
 from longreach.evaluation.evaluate import EvalConfig
 from longreach.evaluation.scores import Score
 from longreach.execution import ExecutionConfig
+from longreach.system.capacity import check_memory
 from longreach.text import Split
 
 RISE = 0.05
@@ -118,6 +120,15 @@ def check_text_test(config: EvalConfig) -> None:
     for name, default in unused.items():
         if getattr(config, name) != default:
             raise BadInput(f"evaluate.{name} does not concern text")
+
+
+def check_text_memory(
+    cost: PassCost, config: EvalConfig, batch_tokens: int, device: str, warn: Callable[[str], None]
+) -> None:
+    """Warn if a test on text may not fit into memory; raise BadInput if it cannot."""
+    needed, context = memory_of_text(cost, config, batch_tokens)
+    smaller = f"use smaller {argument('contexts')} or {argument('batch_tokens')}"
+    check_memory(needed, device, f"a context of {context}", smaller, warn)
 
 
 def text_work(config: EvalConfig) -> int:

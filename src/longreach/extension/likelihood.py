@@ -11,6 +11,7 @@ from torch import Tensor
 
 from longreach.probe import HuggingFace, LanguageModel
 from longreach.seeding import stream
+from longreach.system.huggingface import import_transformers
 
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
 """Largest difference of log-likelihoods with and without a cache; of other types it is that of bf16."""
@@ -125,10 +126,10 @@ def _likelihood(
     return found.masked_fill(~is_wanted, 0).sum(1)
 
 
+@torch.no_grad()
 def cache_agrees(model: HuggingFace) -> bool:
     """Return whether values scored with the cache have the likelihoods of plain passes."""
-    from transformers import cache_utils  # takes seconds
-
+    cache_utils = import_transformers("a cache", "cache_utils")
     size = min(16, model.longest - 4) if model.longest is not None else 16
     draws = stream(0, "retrieval/check", torch.arange(2, device=model.device))
     tokens = draws.below("tokens", model.vocabulary_size, size + 6)
