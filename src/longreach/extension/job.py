@@ -1,4 +1,4 @@
-"""Extend a model: train and measure every arm, in steps that survive a kill, and write the folder of the result."""
+"""Train and measure every arm of an extension, in steps that survive a kill, and write the folder of the result."""
 
 import gc
 import json
@@ -60,7 +60,7 @@ class ExtensionJob:
 
     @property
     def work(self) -> Path:
-        """Holds what is needed until the result is there."""
+        """Return the folder of unfinished work."""
         return self.out / _WORK
 
     def estimate(self, original: Original) -> ExtensionEstimate:

@@ -23,7 +23,7 @@ from longreach.text import Corpus
 
 @dataclass(frozen=True)
 class Original:
-    """What is known of the model before it is extended."""
+    """Facts about a model that is to be extended."""
 
     config: Any
     """Its configuration of Hugging Face."""
