@@ -26,6 +26,7 @@ from longreach.verbs.progress import bars
 
 SOURCE = Path(longreach.__file__).parent
 VERBS = ("run", "evaluate", "predict", "show", "dataset", "export", "check", "report", "inspect", "diagnose", "sweep")
+VERBS += ("reach", "extend")
 TINY = {
     "task": "copy",
     "model": {"layers": 1, "width": 16, "heads": 2},

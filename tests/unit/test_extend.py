@@ -16,7 +16,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoT
 import longreach as lr
 from longreach.cli.main import main
 from longreach.errors import BadInput
-from longreach.extension import inspect_original
+from longreach.extension import Comparison
 from longreach.extension.rope import describe_sliding, scaled_config
 from longreach.extension.settings import ExtendConfig, usual_rate
 from longreach.extension.training import Rows
@@ -393,13 +393,40 @@ def test_the_command_line_shows_a_finished_extension(made, place, capsys):
     assert "--data and --out are needed, except with --estimate" in capsys.readouterr().err
 
 
-def test_scaling_without_an_effect_is_refused_and_sliding_windows_are_said(tmp_path):
+def test_scaling_without_an_effect_is_refused_and_sliding_windows_are_said(place, tmp_path):
     save(tmp_path / "pair", "gpt_neox", rotary_pct=0.25)  # its one pair of dimensions has no base to raise
     with pytest.raises(BadInput, match="RoPE of type ntk changes nothing in this gpt_neox model: choose another rope"):
         lr.estimate_extension(tmp_path / "pair", to=64, rope="ntk", device="cpu")
     save(tmp_path / "slides", "mistral", sliding_window=16)
-    said = []
-    inspect_original(str(tmp_path / "slides"), {"to": 64}, None, "cpu", said.append)
-    assert said == [
-        "warning: 2 of 2 layers of this mistral model attend to the last 16 tokens only, also after the extension"
+    asked = ASKED | {"to": 64, "steps": 1, "samples": 64}
+    found = lr.extend(tmp_path / "slides", place / "texts.jsonl", tmp_path / "out", **asked, controls="none")
+    assert found.notes == [
+        "2 of 2 layers of this mistral model attend to the last 16 tokens only, also after the extension"
     ]
+    assert found.notes[0] in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_result_that_gains_nothing_is_said_in_words(made):
+    rows = [Comparison("scaling only", 128, nats, nats - 0.1, nats + 0.1) for nats in (0.05, 0.2)]
+    lines = replace(made, comparisons=rows).lines()
+    assert lines[:2] == [
+        "At 128 tokens, scaling, PoSE beside scaling only gains nothing: it lowers the loss by 0.050 nats"
+        " (-0.050 to 0.150).",
+        "At 128 tokens, scaling, PoSE beside scaling only lowers the loss by 0.200 nats (0.100 to 0.300).",
+    ]
+
+
+def test_models_that_cannot_spell_the_needles_are_measured_without_them(place, tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    save(tmp_path / "poor", tokenizer=False)
+    backend = Tokenizer(models.WordLevel({"<pad>": 0, "<end>": 1, "<unk>": 2, "the": 3}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_special_tokens(["<end>"])
+    backend.save(str(tmp_path / "poor" / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>"}
+    (tmp_path / "poor" / "tokenizer_config.json").write_text(json.dumps(settings))
+    asked = ASKED | {"to": 64, "steps": 1, "samples": 64, "trained": 8, "window": 8}
+    found = lr.extend(tmp_path / "poor", place / "texts.jsonl", tmp_path / "out", **asked, controls="none")
+    assert "retrieval is not measured: the tokenizer cannot tell its words apart" in found.lines()
+    assert len(found.tables()) == 2

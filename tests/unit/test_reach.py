@@ -215,6 +215,7 @@ def test_windows_begin_with_the_tokens_that_open_every_text():
             "128,256,512",
             "contexts 1024, 2048 are left out: no two parts",
         ),
+        ("GPT2", {"n_positions": 192}, 400, "16,32,64,128", "contexts 256 are left out: GPT2 (fp32) has 192"),
         ("GPT2", {}, 400, "32,64,128,192", "contexts 256, 512 are left out: GPT2 (fp32) has 256 learned positions"),
     ],
 )

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from longreach.errors import argument
 from longreach.evaluation import PassCost, memory_of_text
 from longreach.evaluation.context import BLOCK, predicted_at_once
 from longreach.extension.measure import ReachConfig
@@ -15,11 +14,11 @@ from longreach.extension.settings import ExtendConfig
 _ADAPTED = 7
 """Linear layers of a block, which adapters are laid on."""
 _KEPT = 1.5
-"""What layers of transformers keep for the backward pass, by what fused layers keep."""
+"""Memory that layers of transformers keep for the backward pass, relative to our fused layers."""
 _LOGITS = 3
 """Copies of the logits in fp32: logits, their softmax and its gradient."""
 _BACKWARD = 3.0
-"""Time of a step of training, by the time of its forward pass."""
+"""Time of a training step, relative to its forward pass."""
 _STATES = 12
 """Bytes of a trained weight besides itself: its gradient and two moments of Adam, in fp32."""
 _CACHE = 1 << 30
@@ -78,8 +77,8 @@ def estimate(
         measuring_memory=written + measuring + min(reach.batch_tokens * cost.cached, _CACHE) * 3,
         training_seconds=count * rows * _BACKWARD * cost.operations(config.window) * per_operation,
         measuring_seconds=len(arms) * _measured_operations(cost, reach) * per_operation,
-        # two checkpoints of trained weights and their moments, and the model of each trained arm
-        disk=2 * trained * _STATES + count * written,
+        # checkpoints of trained weights and their moments, the third while it is saved, and a model for each arm
+        disk=3 * trained * _STATES + count * written,
         arms=tuple(arm.name for arm in arms),
     )
 
@@ -91,12 +90,6 @@ def _measured_operations(cost: PassCost, reach: ReachConfig) -> float:
     losses = sum(reach.samples / last * cost.operations(tokens) for last, tokens in windows)
     asked = len(reach.depths) * reach.questions * (1 + len(reach.needles)) if reach.retrieval else 0
     return losses + sum((asked + reach.samples / BLOCK) * cost.operations(context) for context in contexts)
-
-
-def smaller_settings() -> str:
-    """Return advice for an extension that does not fit into memory."""
-    names = (argument("batch_size"), argument("window"), argument("lora", 16))
-    return f"use a smaller {names[0]} or {names[1]}, or {names[2]}"
 
 
 def _adapters(cost: PassCost, rank: int) -> int:

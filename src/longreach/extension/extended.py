@@ -1,4 +1,4 @@
-"""What an extension gives: figures of every arm, comparisons, tables and the card of the model."""
+"""The result of an extension: figures of every arm, comparisons, tables and the card of the model."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Table = dict[str, list[str]]
 
 @dataclass(frozen=True)
 class ArmResult:
-    """What one arm was and how it reads texts."""
+    """Settings and figures of one arm."""
 
     name: str
     rope_parameters: Mapping[str, Any]
@@ -48,7 +48,7 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much lower the loss of the result is than that of a control, on the same tokens."""
+    """Paired difference in loss between a control and the result, on the same tokens."""
 
     control: str
     context: int
@@ -60,13 +60,13 @@ class Comparison:
 
     @property
     def gains(self) -> bool:
-        """Return whether the result is better beyond doubt."""
+        """Return whether the interval lies above 0."""
         return self.low is not None and self.low > 0
 
 
 @dataclass(frozen=True)
 class Extension:
-    """A model that reads longer texts, and what helped.  `str(extension)` has the tables."""
+    """A model that reads longer texts, and the figures of all arms.  `str(extension)` has the tables."""
 
     path: str
     """The folder."""

@@ -1,4 +1,4 @@
-"""Extend a model: train and measure every arm, in steps that survive a kill, and write the folder of the result."""
+"""Train and measure every arm of an extension, in steps that survive a kill, and write the folder of the result."""
 
 import gc
 import json
@@ -28,7 +28,7 @@ from longreach.extension.settings import (
     ExtendConfig,
     difference,
 )
-from longreach.extension.texts import ReachTexts, find_texts, read_texts
+from longreach.extension.texts import find_texts, texts_of_corpus
 from longreach.extension.training import Rows, read_training, train_arm, trained_model
 from longreach.hf import load_huggingface
 from longreach.probe import HuggingFace
@@ -60,12 +60,12 @@ class ExtensionJob:
 
     @property
     def work(self) -> Path:
-        """Holds what is needed until the result is there."""
+        """Return the folder of unfinished work."""
         return self.out / _WORK
 
     def estimate(self, original: Original) -> ExtensionEstimate:
         """Estimate memory, time and disk."""
-        return estimate(original.parameters, original.cost, original.per_operation, self.config, self.reach())
+        return estimate(original.parameters, original.cost, original.per_operation, self.config, self.reach(original))
 
     def run(self, original: Original) -> Extension:
         """Make the extension, or what is missing of it, and return it."""
@@ -79,15 +79,18 @@ class ExtensionJob:
                 corpus = self._corpus()
                 rows = Rows(corpus.split("train"), self.config.window, tuple(original.opening))
                 rows.check(self.config.batch_size)
-                reach = self._reach_of(corpus)
+                reach = self._reach_of(corpus, original)
             except BadInput:
                 if not (self.work / _ARMS).exists():  # nothing is lost, and other settings may do
                     shutil.rmtree(self.work / _CORPUS, ignore_errors=True)
                     (self.work / _PLAN).unlink()
                 raise
+            notes = self._notes(reach, original)
+            for line in notes:
+                self.observer.say(f"warning: {line}")
             for arm in self.config.arms:
                 self._finish_arm(arm, rows, corpus, reach, original)
-            found = self._result(corpus, rows, reach, original)
+            found = self._result(corpus, rows, notes, original)
             self._write(found)
         shutil.rmtree(self.work, ignore_errors=True)
         return found
@@ -146,8 +149,7 @@ class ExtensionJob:
             train_arm(partial(self._load, arm, original), arm, rows, config, folder, self.device, report)
             gc.collect()  # Trainer and optimizer refer to each other
         with self._opened(arm, original) as model:
-            texts = read_texts(model, [corpus.folder], "test")
-            measured = measure_model(model, texts, reach, self.observer, arm.name)
+            measured = measure_model(model, texts_of_corpus(corpus, "test"), reach, self.observer, arm.name)
             assert measured.by_context is not None
             measured.by_context.save(folder / _NATS)
             write_atomically(folder / _MEASURES, json.dumps(measured.to_plain()).encode())
@@ -163,7 +165,7 @@ class ExtensionJob:
         yield HuggingFace(model, Path(self.model).name, tokenizer)
         release(model)
 
-    def reach(self, longest: int | None = None) -> ReachConfig:
+    def reach(self, original: Original, longest: int | None = None) -> ReachConfig:
         """Return what is measured, up to the longest context that the held-out texts have room for."""
         contexts = [one for one in self.config.contexts if longest is None or one <= longest]
         if not contexts:
@@ -171,30 +173,34 @@ class ExtensionJob:
                 f"no two held-out documents have {self.config.contexts[0]} tokens of context and {BLOCK} to predict:"
                 " add longer texts"
             )
-        return ReachConfig(contexts=Lengths(tuple(contexts)), samples=self.config.samples, seed=self.config.seed)
+        return ReachConfig(
+            contexts=Lengths(tuple(contexts)),
+            samples=self.config.samples,
+            retrieval=not original.no_retrieval,
+            seed=self.config.seed,
+        )
 
-    def _reach_of(self, corpus: Corpus) -> ReachConfig:
+    def _reach_of(self, corpus: Corpus, original: Original) -> ReachConfig:
         """Return what the held-out documents of a corpus allow to measure."""
-        held_out, tokenizer = corpus.split("test"), corpus.tokenizer
-        if not held_out.documents:
+        if not corpus.split("test").documents:
             raise BadInput(
                 f"none of {corpus.split('train').documents} documents is held out to be measured: add documents (a"
                 f" text file is one), or raise {argument('test')}"
             )
-        texts = ReachTexts(held_out, tokenizer.encode, lambda token: "", (), corpus.fingerprint)
-        reach = self.reach(texts.longest)
-        if line := self._left_out(reach):
-            self.observer.say(f"warning: {line}")
-        return reach
+        return self.reach(original, texts_of_corpus(corpus, "test").longest)
 
-    def _left_out(self, reach: ReachConfig) -> str:
-        """Return a warning about contexts that are not measured; empty where all are."""
+    def _notes(self, reach: ReachConfig, original: Original) -> list[str]:
+        """Return warnings for the user, which the card repeats."""
         longest = max(reach.contexts)
-        if longest == self.config.to:
-            return ""
-        return f"contexts above {longest} are not measured: no two held-out documents are so long"
+        short = f"contexts above {longest} are not measured: no two held-out documents are so long"
+        lines = [
+            describe_sliding(original.config),
+            short if longest < self.config.to else "",
+            original.no_retrieval,
+        ]
+        return [line for line in lines if line]
 
-    def _result(self, corpus: Corpus, rows: Rows, reach: ReachConfig, original: Original) -> Extension:
+    def _result(self, corpus: Corpus, rows: Rows, notes: list[str], original: Original) -> Extension:
         """Return what was measured."""
         config, arms, nats = self.config, [], {}
         for arm in config.arms:
@@ -235,7 +241,7 @@ class ExtensionJob:
                 "held_out_tokens": len(held_out.tokens),
                 "epochs": config.steps * config.batch_size / len(rows),
             },
-            notes=[line for line in (describe_sliding(original.config), self._left_out(reach)) if line],
+            notes=notes,
             arms=arms,
             comparisons=compare_arms(nats),
         )

@@ -126,6 +126,7 @@ def _likelihood(
     return found.masked_fill(~is_wanted, 0).sum(1)
 
 
+@torch.no_grad()
 def cache_agrees(model: HuggingFace) -> bool:
     """Return whether values scored with the cache have the likelihoods of plain passes."""
     cache_utils = import_transformers("a cache", "cache_utils")

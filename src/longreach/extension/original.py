@@ -11,9 +11,10 @@ from longreach.config import Plain, build
 from longreach.errors import BadInput, argument
 from longreach.evaluation import PassCost
 from longreach.extension.estimate import seconds_per_operation
-from longreach.extension.rope import describe_sliding, far_logits, rope_of_model, scaled_config
+from longreach.extension.retrieval import NeedleTexts
+from longreach.extension.rope import far_logits, rope_of_model, scaled_config
 from longreach.extension.settings import ExtendConfig, usual_rate, usual_window
-from longreach.extension.texts import check_reads
+from longreach.extension.texts import check_reads, texts_of
 from longreach.hf import UncutCollator, check_attention_uncut, load_huggingface
 from longreach.hf.load import check_weights
 from longreach.probe import HuggingFace
@@ -22,7 +23,7 @@ from longreach.text import Corpus
 
 @dataclass(frozen=True)
 class Original:
-    """What is known of the model before it is extended."""
+    """Facts about a model that is to be extended."""
 
     config: Any
     """Its configuration of Hugging Face."""
@@ -33,6 +34,8 @@ class Original:
     fingerprint: str
     opening: list[int]
     """Special tokens that the model reads first in every text."""
+    no_retrieval: str
+    """Reason why retrieval cannot be measured; empty where it can."""
 
 
 def inspect_original(
@@ -55,8 +58,6 @@ def inspect_original(
     config = build(ExtendConfig, usual | asked, "")
     scaled = scaled_config(model.config, config.rope, config.trained, config.to)
     check_attention_uncut(model, UncutCollator())
-    if warning := describe_sliding(model.config):
-        warn(f"warning: {warning}")
     reader = HuggingFace(model, Path(name).name, tokenizer)
     if corpus is not None:
         check_reads(reader, corpus)
@@ -68,6 +69,7 @@ def inspect_original(
         per_operation=seconds_per_operation(model, cost, config.window),
         fingerprint=reader.fingerprint,
         opening=reader.opening,
+        no_retrieval=_no_retrieval(reader),
     )
     far = far_logits(model, config.to)
     release(model)
@@ -82,6 +84,15 @@ def inspect_original(
             f" choose another {argument('rope')}"
         )
     return original, config
+
+
+def _no_retrieval(reader: HuggingFace) -> str:
+    """Return a line if the tokenizer has no tokens for the words that are retrieved; empty if it has."""
+    try:
+        NeedleTexts(reader, texts_of(reader, ["a", "b"]), 1, 0)
+    except BadInput:
+        return "retrieval is not measured: the tokenizer cannot tell its words apart"
+    return ""
 
 
 def release(model: Any) -> None:

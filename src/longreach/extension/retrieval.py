@@ -70,7 +70,6 @@ class NeedleTexts:
         self.name = model.name
         self._asked = {name: self._ask(name) for name in NAMES}
         self.largest_needle = max(len(self._needle(name, VALUES[0])) for name in NAMES)
-        self.largest_value = max(len(value) for _, values in self._asked.values() for value in values)
 
     def _needle(self, name: str, value: str) -> list[int]:
         return self.texts.encode(f"\nThe code of {name} is {value}.\n")

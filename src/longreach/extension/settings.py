@@ -34,7 +34,7 @@ AS_IT_IS = Arm("as it is", False, None)
 
 @dataclass(frozen=True, kw_only=True)
 class ExtendConfig(Settings):
-    """What decides the result of an extension, beside the model and the texts."""
+    """Settings that decide the result of an extension, beside the model and the texts."""
 
     to: Annotated[int, Bounds(2, 2**24)]
     """Tokens that the model is to read."""

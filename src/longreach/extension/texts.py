@@ -115,7 +115,8 @@ def read_texts(
     """Return the documents of text files, of tables with a text in `field`, or a split of a prepared corpus."""
     found = find_texts(names, split, field)
     if isinstance(found, Corpus):
-        return _of_corpus(model, found, split or "test")
+        check_reads(model, found)
+        return texts_of_corpus(found, split or "test")
     report = (observer or Observer()).phase("read texts", sum(source.size for source in found))
 
     def texts() -> Iterator[str]:
@@ -126,8 +127,8 @@ def read_texts(
     return texts_of(model, texts(), [str(name) for name in names])
 
 
-def _of_corpus(model: HuggingFace, corpus: Corpus, name: SplitName) -> ReachTexts:
-    check_reads(model, corpus)
+def texts_of_corpus(corpus: Corpus, name: SplitName) -> ReachTexts:
+    """Return a split of a corpus that has the tokens of the model."""
     spelling = corpus.tokenizer.spelling
     documents = corpus.split(name)
     if not documents.documents:
@@ -155,9 +156,11 @@ def check_reads(model: HuggingFace, corpus: Corpus) -> None:
 
 
 def passages(model: HuggingFace, texts: ReachTexts, length: int, count: int) -> list[Passage]:
-    """Return the beginnings of at most `count` documents, spread over the texts, as passages to probe."""
-    split = texts.cut(length)
-    chosen = sorted({number * split.documents // count for number in range(count)})
+    """Return the beginnings of at most `count` documents, spread over those that are long enough, or of the longest."""
+    split = texts.cut(length) if texts.longest >= length else texts.documents
+    sizes = np.diff(split.starts)
+    able = np.flatnonzero(sizes >= min(length, sizes.max())).tolist()
+    chosen = sorted({able[number * len(able) // count] for number in range(count)})
     found = []
     for number in chosen:
         tokens = [*model.opening, *split.document(number).tolist()][:length]
@@ -188,9 +191,9 @@ def settle_contexts(model: HuggingFace, texts: ReachTexts) -> tuple[Lengths, lis
     positions = model.most_positions
     if positions is not None and sizes[-1] + BLOCK > positions:
         beyond = [size for size in sizes if size + BLOCK > positions]
-        sizes = [size for size in sizes if size not in beyond]
-        if positions - BLOCK > 0:
-            sizes.append(positions - BLOCK)
+        if positions <= BLOCK:
+            raise BadInput(f"{model.name} has {positions} learned positions, and {BLOCK} tokens are predicted in a row")
+        sizes = sorted({*(size for size in sizes if size not in beyond), positions - BLOCK})
         notes.append(
             f"contexts {_listed(beyond)} are left out: {model.name} has {positions} learned positions, and {BLOCK} of"
             " them are for predicted tokens"

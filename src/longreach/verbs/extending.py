@@ -1,4 +1,4 @@
-"""`extend`: make a Hugging Face model read longer texts, beside controls that show what helped."""
+"""`extend`: make a Hugging Face model read longer texts, and measure controls beside it."""
 
 import shutil
 from collections.abc import Sequence
@@ -129,7 +129,7 @@ def make_extension(
 
 
 def _check_room(job: ExtensionJob, found: ExtensionEstimate, observer: Observer) -> None:
-    """Say what an extension takes; raise BadInput if memory or disk cannot hold it."""
+    """Print the estimate; raise BadInput if memory or disk cannot hold the extension."""
     for line in describe(found):
         observer.say(line)
     smaller = f"use a smaller {argument('batch_size')} or {argument('window')}, or {argument('lora', 16)}"
