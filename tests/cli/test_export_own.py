@@ -178,7 +178,7 @@ def test_a_fresh_process_needs_one_import(folders):
 
 
 def test_a_pipeline_prints_the_answers(runs, folders):
-    """Its defaults allow 256 tokens, and releases before 5.23 draw them unless told otherwise."""
+    """Its defaults allow 256 tokens, and older releases draw them unless told otherwise."""
     ask = pipeline("text-generation", model=str(folders["ppc"]))
     found = ask(["1 0 1 ; =", "1;="], return_full_text=False, do_sample=False, batch_size=2)
     for prompt, (answer,) in zip(("1 0 1", "1"), found, strict=True):
