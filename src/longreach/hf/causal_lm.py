@@ -54,6 +54,7 @@ class LongreachForCausalLM(_PreTrainedModel, _GenerationMixin):  # type: ignore[
         """Load a folder; raise BadInput where weights are missing.  See `PreTrainedModel.from_pretrained`."""
         wants_info = options.pop("output_loading_info", False)
         options["attn_implementation"] = "eager"  # config.json could name a kernel to download and run
+        options["use_safetensors"] = True
         model, info = super().from_pretrained(name, *arguments, output_loading_info=True, **options)
         for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
             for key in info[kind]:
@@ -90,7 +91,7 @@ class LongreachForCausalLM(_PreTrainedModel, _GenerationMixin):  # type: ignore[
         if use_cache:
             raise BadInput("forward of a model of longreach has no cache: use generate, or use_cache=False")
         rows = self._rows(input_ids, attention_mask)
-        ids = self._ids(rows, position_ids, prompt_tokens)
+        ids = self._ids(rows, input_ids.shape[1], position_ids, prompt_tokens)
         self.model.check_ids(ids)
         logits = rows.to_place(self.model.all_logits(rows.tokens, ids), input_ids.shape[1])
         loss = None
@@ -106,14 +107,11 @@ class LongreachForCausalLM(_PreTrainedModel, _GenerationMixin):  # type: ignore[
             raise BadInput(f"input_ids must be in 0..{self.config.vocab_size - 1}, got {least}..{largest}")
         return Rows.of(tokens, mask, pad_is_unused=not isinstance(self.wrapped.task, Words))
 
-    def _ids(self, rows: Rows, given: Tensor | None, prompt: Tensor | int | None) -> Int[Tensor, "b g t"]:
+    def _ids(self, rows: Rows, width: int, given: Tensor | None, prompt: Tensor | int | None) -> Int[Tensor, "b g t"]:
         if given is not None:
             levels = given if given.dim() == 3 else given[:, None]
-            if levels.shape[:2] != (len(rows.tokens), self.model.levels):
-                raise BadInput(
-                    f"position_ids must have the shape {(len(rows.tokens), self.model.levels)} + (tokens,),"
-                    f" got {tuple(given.shape)}"
-                )
+            if levels.shape != (shape := (len(rows.tokens), self.model.levels, width)):
+                raise BadInput(f"position_ids must have the shape {shape}, got {tuple(given.shape)}")
             return rows.to_left(levels)[:, :, : rows.tokens.shape[1]]
         if prompt is None and self.wrapped.needs_prompt:
             raise BadInput(
