@@ -16,7 +16,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoT
 import longreach as lr
 from longreach.cli.main import main
 from longreach.errors import BadInput
-from longreach.extension import Comparison
+from longreach.extension import Comparison, training
 from longreach.extension.rope import describe_sliding, scaled_config
 from longreach.extension.settings import ExtendConfig, usual_rate
 from longreach.extension.training import Rows
@@ -430,3 +430,13 @@ def test_models_that_cannot_spell_the_needles_are_measured_without_them(place, t
     found = lr.extend(tmp_path / "poor", place / "texts.jsonl", tmp_path / "out", **asked, controls="none")
     assert "retrieval is not measured: the tokenizer cannot tell its words apart" in found.lines()
     assert len(found.tables()) == 2
+
+
+def test_absent_packages_are_named_before_anything_is_trained(place, monkeypatch):
+    find = training.importlib.util.find_spec
+    for package, settings in (("accelerate", {}), ("peft", {"lora": 2})):
+        monkeypatch.setattr(
+            training.importlib.util, "find_spec", lambda name, absent=package: None if name == absent else find(name)
+        )
+        with pytest.raises(BadInput, match=f"needs the package {package}: pip install"):
+            lr.estimate_extension(place / "tiny", to=64, device="cpu", **settings)

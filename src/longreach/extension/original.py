@@ -15,6 +15,7 @@ from longreach.extension.retrieval import NeedleTexts
 from longreach.extension.rope import far_logits, rope_of_model, scaled_config
 from longreach.extension.settings import ExtendConfig, usual_rate, usual_window
 from longreach.extension.texts import check_reads, texts_of
+from longreach.extension.training import check_training
 from longreach.hf import UncutCollator, check_attention_uncut, load_huggingface
 from longreach.hf.load import check_weights
 from longreach.probe import HuggingFace
@@ -56,6 +57,7 @@ def inspect_original(
         "lr": usual_rate(model.num_parameters(), bool(asked.get("lora"))),
     }
     config = build(ExtendConfig, usual | asked, "")
+    check_training(config, device)
     scaled = scaled_config(model.config, config.rope, config.trained, config.to)
     check_attention_uncut(model, UncutCollator())
     reader = HuggingFace(model, Path(name).name, tokenizer)

@@ -65,10 +65,18 @@ class Rows:
             )
 
 
+def check_training(config: ExtendConfig, device: str) -> None:
+    """Raise BadInput if a package is absent, or several GPUs are visible, which a Trainer would all use."""
+    if importlib.util.find_spec("accelerate") is None:
+        raise BadInput("training needs the package accelerate: pip install 'longreach[hf]'")
+    if config.lora and importlib.util.find_spec("peft") is None:
+        raise BadInput(f"{argument('lora')} needs the package peft: pip install peft")
+    if device != "cpu" and torch.cuda.device_count() > 1:
+        raise BadInput(f"{torch.cuda.device_count()} GPUs are visible and one is used: set CUDA_VISIBLE_DEVICES=0")
+
+
 def with_lora(model: Any, config: ExtendConfig) -> Any:
     """Return the model with low-rank adapters on its linear layers, the only weights that are trained."""
-    if importlib.util.find_spec("peft") is None:
-        raise BadInput(f"{argument('lora')} needs the package peft: pip install peft")
     import peft
 
     settings = peft.LoraConfig(
@@ -119,7 +127,7 @@ def train_arm(
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     losses = [{"step": row["step"], "loss": row["loss"]} for row in trainer.state.log_history if "loss" in row]
     if not all(np.isfinite(row["loss"]) for row in losses):
-        raise RunFailed(f"the loss of {arm.name} is not a number: lower {argument('lr')}")
+        raise RunFailed(f"the loss of {arm.name} is not a number: take another folder and a lower {argument('lr')}")
     training = {"losses": losses, "seconds": time.monotonic() - started}
     write_atomically(folder / _TRAINING, json.dumps(training).encode())
     if config.lora:
@@ -139,10 +147,6 @@ def train_arm(
 def _trainer(model: Any, arm: Arm, rows: Rows, config: ExtendConfig, folder: Path, device: str, report: Report) -> Any:
     """Return a Trainer that prints nothing."""
     transformers = import_transformers("a Trainer")
-    if importlib.util.find_spec("accelerate") is None:
-        raise BadInput("training needs the package accelerate: pip install 'longreach[hf]'")
-    if device != "cpu" and torch.cuda.device_count() > 1:
-        raise BadInput(f"{torch.cuda.device_count()} GPUs are visible and one is used: set CUDA_VISIBLE_DEVICES=0")
     settings = transformers.TrainingArguments(
         str(folder),
         max_steps=config.steps,
