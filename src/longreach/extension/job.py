@@ -29,7 +29,7 @@ from longreach.extension.settings import (
     difference,
 )
 from longreach.extension.texts import find_texts, texts_of_corpus
-from longreach.extension.training import Rows, read_training, train_arm, trained_model
+from longreach.extension.training import TrainingRows, read_training, train_arm, trained_model
 from longreach.hf import load_huggingface
 from longreach.probe import HuggingFace
 from longreach.runs import Observer, device_name
@@ -77,7 +77,7 @@ class ExtensionJob:
             write_atomically(self.work / _PLAN, json.dumps(plan).encode())
             try:
                 corpus = self._corpus()
-                rows = Rows(corpus.split("train"), self.config.window, tuple(original.opening))
+                rows = TrainingRows(corpus.split("train"), self.config.window, tuple(original.opening))
                 rows.check(self.config.batch_size)
                 reach = self._reach_of(corpus, original)
             except BadInput:
@@ -137,7 +137,7 @@ class ExtensionJob:
             config = scaled_config(original.config, self.config.rope, self.config.trained, self.config.to)
         return load_huggingface(self.model, self.device, precision, config=config)
 
-    def _finish_arm(self, arm: Arm, rows: Rows, corpus: Corpus, reach: ReachConfig, original: Original) -> None:
+    def _finish_arm(self, arm: Arm, rows: TrainingRows, corpus: Corpus, reach: ReachConfig, original: Original) -> None:
         """Train an arm and measure it, unless that is done."""
         folder, config = self.folder(arm), self.config
         folder.mkdir(parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ class ExtensionJob:
         ]
         return [line for line in lines if line]
 
-    def _result(self, corpus: Corpus, rows: Rows, notes: list[str], original: Original) -> Extension:
+    def _result(self, corpus: Corpus, rows: TrainingRows, notes: list[str], original: Original) -> Extension:
         """Return what was measured."""
         config, arms, nats = self.config, [], {}
         for arm in config.arms:

@@ -36,7 +36,7 @@ Report = Callable[[int, str], None]
 
 
 @dataclass(frozen=True)
-class Rows:
+class TrainingRows:
     """Rows of `window` tokens by index: the documents of a split one after the other, with end tokens between them."""
 
     split: Split
@@ -103,7 +103,7 @@ def read_training(folder: Path) -> tuple[list[dict[str, int | float]], float]:
 def train_arm(
     load: Callable[[str], tuple[Any, Any]],
     arm: Arm,
-    rows: Rows,
+    rows: TrainingRows,
     config: ExtendConfig,
     folder: Path,
     device: str,
@@ -144,7 +144,7 @@ def train_arm(
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
-def _trainer(model: Any, arm: Arm, rows: Rows, config: ExtendConfig, folder: Path, device: str, report: Report) -> Any:
+def _trainer(model: Any, arm: Arm, rows: TrainingRows, config: ExtendConfig, folder: Path, device: str, report: Report) -> Any:
     """Return a Trainer that prints nothing."""
     transformers = import_transformers("a Trainer")
     settings = transformers.TrainingArguments(
