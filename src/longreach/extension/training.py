@@ -144,7 +144,9 @@ def train_arm(
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
-def _trainer(model: Any, arm: Arm, rows: TrainingRows, config: ExtendConfig, folder: Path, device: str, report: Report) -> Any:
+def _trainer(
+    model: Any, arm: Arm, rows: TrainingRows, config: ExtendConfig, folder: Path, device: str, report: Report
+) -> Any:
     """Return a Trainer that prints nothing."""
     transformers = import_transformers("a Trainer")
     settings = transformers.TrainingArguments(
