@@ -19,7 +19,7 @@ from longreach.errors import BadInput
 from longreach.extension import Comparison, training
 from longreach.extension.rope import describe_sliding, scaled_config
 from longreach.extension.settings import ExtendConfig, usual_rate
-from longreach.extension.training import Rows
+from longreach.extension.training import TrainingRows
 from longreach.runs import Observer
 from longreach.text import Split, as_subwords
 from longreach.text.tokenizer import Bytes
@@ -363,7 +363,7 @@ def test_a_prepared_corpus_brings_its_own_split(place, tmp_path):
 
 def test_rows_follow_each_other_and_begin_as_the_model_reads_texts():
     split = Split("train", torch.arange(10, 33).numpy(), torch.tensor([0, 23]).numpy())
-    rows = [row["input_ids"].tolist() for row in Rows(split, 5, opening=(1,))]
+    rows = [row["input_ids"].tolist() for row in TrainingRows(split, 5, opening=(1,))]
     assert rows == [[1, *range(start + 1, start + 5)] for start in (10, 15, 20, 25)]
 
 
