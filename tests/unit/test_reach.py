@@ -204,6 +204,23 @@ def test_windows_begin_with_the_tokens_that_open_every_text():
     assert with_opening(predict, []) is predict
 
 
+def test_questions_begin_with_the_tokens_that_open_every_text(llama, tokenizer, tmp_path):
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer.save_pretrained(tmp_path)
+    other = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    around = TemplateProcessing(single="<end> $A <pad>", special_tokens=[("<pad>", 0), ("<end>", 1)])
+    other.backend_tokenizer.post_processor = around
+    model = HuggingFace(llama.model, "Llama", other)
+    assert llama.opening == []
+    assert model.opening == [1]  # the token at the end is not one of them
+    texts = texts_of(model, [STORY * 60])
+    assert not {0, 1} & set(texts.documents.tokens.tolist())
+    for question in NeedleTexts(model, texts, 300, 0).questions(300, 1, (0.0, 1.0), 1):
+        assert question.prefix[0] == 1
+        assert len(question.prefix) == 300
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "words", "contexts", "note"),
     [

@@ -64,9 +64,11 @@ def _print(found: ReachResult) -> None:
         few = "more tokens than were tried" if median is None else f"{median:g} tokens"
         out.print(f"half of the predictions need at most {few} ({found.probe['passages']} passages)", highlight=False)
     many = next(iter(found.measured.values())).losses[0].documents
-    over = f"the 95% interval over {many} {found.texts.unit}" if many > 1 else "no interval: raise --samples"
+    over = f"in brackets the 95% interval over {many} {found.texts.unit}"
+    if many == 1:
+        over = "without intervals, because all tokens are of one document: raise --samples"
     lines = [
-        f"loss and gain in nats per token, on the same tokens at every context; in brackets {over}",
+        f"loss and gain in nats per token, on the same tokens at every context; {over}",
         f"holds to: the longest context before the loss is more than {RISE} nats above the least at shorter contexts",
     ]
     if any(one.retrieval for one in found.measured.values()):
