@@ -80,6 +80,9 @@ def test_all_arms_are_measured_on_the_same_tokens_and_read_the_same_tokens(made)
         nats = [next(loss.nats for loss in arm.losses if loss.size == row.context) for arm in (control, made.result)]
         assert row.nats == pytest.approx(nats[0] - nats[1], abs=1e-5)
     assert len(made.comparisons) == 12
+    loss, gain, *_ = made.tables().values()
+    assert loss["context"] == ["16", "32", "64", "128"]
+    assert gain["context"] == ["32", "64", "128"]  # half of 16 is not measured
 
 
 def test_the_folder_loads_in_plain_transformers_with_the_same_logits(made, place):

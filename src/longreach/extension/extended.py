@@ -94,7 +94,6 @@ class Extension:
 
     def tables(self) -> dict[str, Table]:
         """Return tables by title, each with a row for each context and a column for each arm."""
-        first = {"context": [str(context) for context in self.contexts]}
         found = {
             "Loss in nats per token (95% interval over documents)": {
                 arm.name: [_with_interval(loss.nats, loss.low, loss.high) for loss in arm.losses] for arm in self.arms
@@ -108,7 +107,13 @@ class Extension:
             found[f"Right answers with {what}, all depths"] = {
                 arm.name: [self._retrieved(arm, context, needles) for context in self.contexts] for arm in self.arms
             }
-        return {title: {**first, **columns} for title, columns in found.items()}
+        return {title: self._with_contexts(columns) for title, columns in found.items()}
+
+    def _with_contexts(self, columns: Table) -> Table:
+        """Return a table with a column of contexts, without rows that have no figures."""
+        kept = [row for row, cells in enumerate(zip(*columns.values(), strict=True)) if any(cells)]
+        whole = {"context": list(map(str, self.contexts)), **columns}
+        return {name: [column[row] for row in kept] for name, column in whole.items()}
 
     def lines(self) -> list[str]:
         """Return the tables in words: the result beside controls, its price at short contexts, how far arms hold."""
