@@ -128,7 +128,7 @@ def test_a_text_file_gives_a_table_a_verdict_and_a_page(trained, stories, tmp_pa
     assert found["model"]["trained_to"] == 96
     assert len(found["left_out"]) == 1
     assert found["left_out"][0].startswith("retrieval of one needle needs a context of ")
-    assert found["left_out"][0].endswith(" tokens: contexts 48 are left out there")
+    assert found["left_out"][0].endswith(" tokens: not measured at 48")
     assert found["left_out"][0] in output.err
     assert found["texts"]["unit"] == "parts of the text"
     page = (out / "reach.html").read_text()

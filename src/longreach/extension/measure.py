@@ -197,7 +197,7 @@ def short_contexts(model: HuggingFace, texts: ReachTexts, config: ReachConfig) -
         if short := [context for context in config.contexts if context < least]:
             what = "one needle" if number == 1 else f"{number} needles"
             listed = ", ".join(map(str, short))
-            lines.append(f"retrieval of {what} needs a context of {least} tokens: contexts {listed} are left out there")
+            lines.append(f"retrieval of {what} needs a context of {least} tokens: not measured at {listed}")
     return lines
 
 
