@@ -36,9 +36,9 @@ class ExtensionEstimate:
     measuring_memory: int
     """Bytes at the peak of measuring."""
     training_seconds: float
-    """Of all trained arms."""
+    """Seconds to train all arms."""
     measuring_seconds: float
-    """Of all arms."""
+    """Seconds to measure all arms."""
     disk: int
     """Bytes at the peak, the prepared texts left out."""
     arms: tuple[str, ...]

@@ -45,7 +45,7 @@ _EVERY = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ReachConfig(Settings):
-    """What is measured, and with how many tokens and questions."""
+    """Settings of a measurement: contexts, tokens and questions."""
 
     contexts: Lengths
     """Sizes of context in tokens."""
@@ -98,7 +98,7 @@ class MeasuredReach:
     """Figures of one model by context."""
 
     losses: list[Loss]
-    """By context, and by position in windows of the largest context."""
+    """Losses by context, and by position in windows of the largest context."""
     gains: list[LossGain]
     """For contexts whose half was measured too."""
     holds_to: HoldsTo

@@ -56,7 +56,7 @@ class MeasuredTexts:
     unit: str
     """documents, or parts of the text: the unit of intervals."""
     units: int
-    """How many of them."""
+    """Number of these units."""
     tokens: int
     fingerprint: str
 

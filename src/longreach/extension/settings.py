@@ -24,7 +24,7 @@ class Arm:
 
     name: str
     scaled: bool
-    """Whether RoPE is scaled."""
+    """RoPE is scaled."""
     ids: Ids | None
     """Position IDs of the training; None where nothing is trained."""
 
@@ -43,7 +43,7 @@ class ExtendConfig(Settings):
     window: Annotated[int, Bounds(2)]
     """Tokens of a row of training."""
     rope: RopeMethod = "yarn"
-    """How RoPE is scaled."""
+    """Method by which RoPE is scaled."""
     ids: Ids = "pose"
     """Position IDs of the training."""
     steps: Positive = 400
@@ -61,7 +61,7 @@ class ExtendConfig(Settings):
     samples: Positive = 2048
     """About how many tokens are predicted at each context."""
     field: str | None = None
-    """Where the text stands in JSONL, Parquet and datasets (default: text)."""
+    """Field of the text in JSONL, Parquet and datasets (default: text)."""
     test: float | None = None
     """Share of the documents that are held out and measured (default: 0.1); a prepared corpus has its own."""
     documents: Positive | None = None

@@ -36,7 +36,7 @@ class WrappedRun(Settings):
 
     @property
     def needs_prompt(self) -> bool:
-        """Whether the IDs of a sequence depend on where its prompt ends."""
+        """Return whether the IDs of a sequence depend on where its prompt ends."""
         counts = self.ids.supplier(self.task) == "count" and len(self.ids.level_sizes(self.task)) == 1
         return not counts or self.ids.draws_test_ids
 

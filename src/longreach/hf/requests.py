@@ -1,4 +1,4 @@
-"""What a caller of Hugging Face's `generate` asks for, as far as models of longreach can do it."""
+"""Options of Hugging Face's `generate` that models of longreach honour; the others are refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -33,7 +33,7 @@ class RunOrigin:
     file: str = "config.yaml"
     """The file of the folder that holds the names."""
     advice: str = ""
-    """How to trust the names; empty where the caller has an argument `trust`."""
+    """Advice for trusting the names; empty where the caller has an argument `trust`."""
 
 
 _reading: ContextVar[RunOrigin | None] = ContextVar("reading", default=None)
