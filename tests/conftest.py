@@ -13,12 +13,10 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()
 # some virtual machines announce AMX and then trap on it, which ends the process at the first bf16 product
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
-import checked
 from jaxtyping import install_import_hook
 
 # before anything of the package is imported
 install_import_hook("longreach", "beartype.beartype")
-checked.install()
 
 
 class _Unchecked(MetaPathFinder):
@@ -73,9 +71,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "learned"
         return file if 'scope="module"' in text(file) else test.partition("[")[0]
 
-    scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = group
-    return scheduler
+    class GroupScheduling(LoadScopeScheduling):
+        def _split_scope(self, test: str) -> str:
+            return group(test)
+
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -125,7 +125,7 @@ def test_a_missing_transformers_is_one_line(monkeypatch):
 def test_one_file_imports_transformers_and_the_package_asks_for_the_same_release():
     pattern = re.compile(r"^\s*(from|import) transformers|import_module\(.transformers", flags=re.M)
     found = [path.name for path in (ROOT / "src").rglob("*.py") if pattern.search(path.read_text())]
-    assert not found
+    assert found == ["longreach_task.py"]  # is copied into folders of tasks, where it runs without longreach
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (wanted,) = (name for name in extras["hf"] if name.startswith("transformers"))
     assert wanted == f"transformers>={LEAST[0]}.{LEAST[1]}"

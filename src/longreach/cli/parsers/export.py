@@ -19,8 +19,8 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "--format",
         choices=("auto", "huggingface", "longreach"),
         default="auto",
-        help="huggingface: a GPT-NeoX or a Llama, where the run has such a counterpart; longreach: a model type that"
-        " transformers loads after `import longreach.hf`; auto: the first where possible (default)",
+        help="huggingface: a GPT-NeoX or a Llama, where the run has such a counterpart; longreach: a model type of our"
+        " own, which loads where this package is installed; auto: the first where possible (default)",
     )
     parser.add_argument("--longest", type=int, default=2048, help="tokens that it says it was made for (default: 2048)")
     parser.add_argument("--json", action="store_true", help="print JSON")
