@@ -313,7 +313,8 @@ def test_weights_that_a_folder_lacks_are_drawn(tmp_path):
 def test_a_folder_cannot_name_a_kernel(tmp_path):
     lr.with_position_head(tiny("llama")).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    config["text_config"]["attn_implementation"] = config["text_config"]["_attn_implementation"] = "some/kernel"
+    for part in (config, config["text_config"]):
+        part["attn_implementation"] = part["_attn_implementation"] = "some/kernel"
     (tmp_path / "config.json").write_text(json.dumps(config))
     model = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert model.language_model.config._attn_implementation == "sdpa"

@@ -169,6 +169,12 @@ def test_a_resumed_extension_is_the_same_bit_for_bit(made, place):
     ):
         with pytest.raises(BadInput, match=complaint):
             lr.extend(place / "tiny", place / "texts.jsonl", out, **(ASKED | changes), resume=True)
+    texts = (place / "texts.jsonl").read_bytes()
+    with (place / "texts.jsonl").open("ab") as file:
+        file.write(texts.splitlines(keepends=True)[0])
+    with pytest.raises(BadInput, match="was begun with other texts: choose another folder"):
+        lr.extend(place / "tiny", place / "texts.jsonl", out, **ASKED, resume=True)
+    (place / "texts.jsonl").write_bytes(texts)
     with pytest.raises(BadInput, match=r"resumed is not empty: add resume=True, or choose another folder"):
         lr.extend(place / "tiny", place / "texts.jsonl", out, **ASKED)
     again = make_extension(*arguments, resume=True, watch=lambda: nullcontext(Observer()))
@@ -265,6 +271,13 @@ def test_a_scaled_model_is_scaled_by_a_larger_factor():
     own = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 16}
     found = scaled_config(config_of("llama", rope_parameters=own), "yarn", 32, 128)
     assert found.rope_parameters == {**own, "factor": 8.0}
+    # some configurations keep the length before scaling, or the attention of their own factor
+    own["attention_factor"] = 1.1
+    unscaled = config_of("llama", rope_parameters=own, max_position_embeddings=16)
+    found = scaled_config(unscaled, "yarn", 16, 128).rope_parameters
+    assert found["factor"] == 8
+    assert found.get("attention_factor") is None
+    del own["attention_factor"]
     with pytest.raises(BadInput, match=r"scaled already \(yarn\), which linear cannot be laid on: use rope='none'"):
         scaled_config(config_of("llama", rope_parameters=own), "linear", 32, 128)
 
@@ -379,6 +392,7 @@ def test_the_usual_rate_falls_with_the_size_of_a_model():
 def test_contexts_double_up_to_the_target():
     config = ExtendConfig(to=700, trained=128, window=128, lr=1e-3)
     assert config.contexts == [64, 128, 256, 512, 700]
+    assert replace(config, trained=127).contexts == [63, 127, 254, 508, 700]
 
 
 def test_the_command_line_shows_a_finished_extension(made, place, capsys):
@@ -411,11 +425,14 @@ def test_scaling_without_an_effect_is_refused_and_sliding_windows_are_said(place
 
 def test_a_result_that_gains_nothing_is_said_in_words(made):
     rows = [Comparison("scaling only", 128, nats, nats - 0.1, nats + 0.1) for nats in (0.05, 0.2)]
+    rows.append(Comparison("scaling only", 128, 0.2, None, None))
     lines = replace(made, comparisons=rows).lines()
-    assert lines[:2] == [
+    assert lines[:3] == [
         "At 128 tokens, scaling, PoSE beside scaling only gains nothing: it lowers the loss by 0.050 nats"
         " (-0.050 to 0.150).",
         "At 128 tokens, scaling, PoSE beside scaling only lowers the loss by 0.200 nats (0.100 to 0.300).",
+        "At 128 tokens, scaling, PoSE beside scaling only lowers, in one document and so without an interval, the loss"
+        " by 0.200 nats.",
     ]
 
 

@@ -125,6 +125,20 @@ def test_a_prompt_that_does_not_fit_is_refused(new_task, given):
     assert {request.args[1]["max_gen_toks"] for request in task.instances} == {6}
 
 
+def test_the_blank_before_an_answer_is_part_of_its_room(new_task, monkeypatch):
+    monkeypatch.setattr(Words, "encode", lambda self, text, add_special_tokens=True: list(text))
+    task = new_task(5, pretrained="99")
+    task.build_all_requests()
+    longest = max(len(f" {row['answer']}") for row in task.dataset["test"])
+    assert {request.args[1]["max_gen_toks"] for request in task.instances} == {longest}
+
+
+def test_an_answer_without_a_stop_word_ends_with_its_length(new_task):
+    task, doc = new_task(2, pretrained="99", stop=None), {"answer": "0 1"}
+    scores = {text: task.process_results(doc, [text])["exact_match"] for text in (" 0 1", " 0 1 1", " 0", " 1 1")}
+    assert scores == {" 0 1": 1.0, " 0 1 1": 1.0, " 0": 0.0, " 1 1": 0.0}
+
+
 def test_a_model_that_the_harness_does_not_name_is_refused(new_task):
     for given in ({}, {"tokenizer": "x"}, {"pretrained": object()}):
         with pytest.raises(ValueError, match="must know the model's tokenizer and limit"):

@@ -1,5 +1,6 @@
 """Names on Hugging Face's hub: a misspelt one is told at once, and one that is there is left to its loader."""
 
+import json
 import re
 import tomllib
 from importlib import metadata
@@ -7,12 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from huggingface_hub import constants, errors
 
 from longreach.api import LlamaConfig, ScaledRopeConfig, build_model, to_huggingface
 from longreach.cli.main import main
 from longreach.errors import BadInput
+from longreach.hf.load import check_weights, load_huggingface
 from longreach.system.huggingface import LEAST, import_transformers
+from longreach.text import Bytes, as_subwords
 from longreach.text.hub import check_name
 from longreach.text.subwords import from_hugging_face
 
@@ -129,3 +133,27 @@ def test_one_file_imports_transformers_and_the_package_asks_for_the_same_release
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (wanted,) = (name for name in extras["hf"] if name.startswith("transformers"))
     assert wanted == f"transformers>={LEAST[0]}.{LEAST[1]}"
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_a_model_folder_cannot_name_a_kernel(key, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with torch.random.fork_rng():
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=258, **sizes)).save_pretrained(tmp_path)
+    as_subwords(Bytes()).save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {key: "some/kernel"}))
+    model, _ = load_huggingface(str(tmp_path))
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_only_the_weights_that_are_read_count(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"0")
+    for other in ("pytorch_model.bin", "consolidated.safetensors", "training_args.bin"):
+        with (tmp_path / other).open("wb") as file:
+            file.truncate(1 << 42)  # takes no room on the disk
+    check_weights(str(tmp_path), "cpu", pytest.fail)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(BadInput, match="use a smaller model"):
+        check_weights(str(tmp_path), "cpu", pytest.fail)

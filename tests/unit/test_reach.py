@@ -281,7 +281,18 @@ def test_a_model_with_adapters_is_measured_and_stays_in_training(llama, tokenize
     asked = {"tokenizer": tokenizer, "contexts": "64", "samples": 64, "retrieval": False, "progress": False}
     found = lr.reach(adapted, __file__, **asked)
     assert adapted.training
+    adapted.base_model.model.model.layers[0].eval()
+    lr.reach(adapted, __file__, **asked)
+    assert adapted.training
+    assert not adapted.base_model.model.model.layers[0].training
     assert found.measured["as it is"] != lr.reach(llama.model, __file__, **asked).measured["as it is"]
+    with torch.random.fork_rng():
+        prompts = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+        prompted = peft.get_peft_model(_model("Llama").model, prompts)
+    with pytest.raises(BadInput, match="adds virtual tokens to texts, which is not measured"):
+        lr.reach(prompted, __file__, **asked)
+    with pytest.raises(BadInput, match="gpt2"):
+        lr.reach(_model("GPT2").model, __file__, **asked, encodings=("yarn",))
     merged = adapted.merge_and_unload().eval()
     again = lr.reach(merged, __file__, **asked).measured["as it is"]
     pairs = zip(found.measured["as it is"].losses, again.losses, strict=True)

@@ -125,6 +125,8 @@ class Extension:
                 price += f" ({-row.high:+.3f} to {-row.low:+.3f})"
             if row.context == self.contexts[-1]:
                 words = "lowers the loss by" if row.gains else "gains nothing: it lowers the loss by"
+                if row.low is None:
+                    words = "lowers, in one document and so without an interval, the loss by"
                 found.append(f"At {row.context} tokens, {result} beside {row.control} {words} {gain}.")
             if row.control == "as it is" and row.context <= trained:
                 prices.append(f"At {row.context} tokens, {result} changes the loss of the model as it is by {price}.")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ from longreach.runs import Observer, device_name
 from longreach.system.files import read_json, remove_leftovers, write_atomically
 from longreach.system.lock import hold
 from longreach.text import Corpus, PrepareConfig, prepare
+from longreach.text.corpus import sha256_of
+from longreach.text.documents import find_source
 
 _HELD_OUT = 0.1
 """Share of the documents that are measured where the user gives none."""
@@ -69,8 +72,7 @@ class ExtensionJob:
 
     def run(self, original: Original) -> Extension:
         """Make the extension, or what is missing of it, and return it."""
-        plan = {"model": self.model, "fingerprint": original.fingerprint, "data": list(self.sources)}
-        plan |= asdict(self.config)
+        plan = self._settings(original)
         if finished := self._begin(plan):
             return finished
         with hold(self.work / "extend.lock", str(self.out)):
@@ -94,6 +96,18 @@ class ExtensionJob:
             self._write(found)
         shutil.rmtree(self.work, ignore_errors=True)
         return found
+
+    def _settings(self, original: Original) -> dict[str, Any]:
+        """Return all that decides the result: the weights, the texts and the settings."""
+        named = {"model": self.model, "fingerprint": original.fingerprint, "data": list(self.sources)}
+        return {**named, "texts_sha256": self._digest_of_texts(), **asdict(self.config)}
+
+    def _digest_of_texts(self) -> str:
+        """Return a SHA-256 of the files of the texts; a dataset of the hub is known by its name alone."""
+        if (corpus := prepared_corpus(self.sources, asdict(self.config))) is not None:
+            return corpus.fingerprint
+        files = [file for name in self.sources for file in find_source(name).files]
+        return sha256("".join(map(sha256_of, files)).encode()).hexdigest()
 
     def _begin(self, plan: dict[str, Any]) -> Extension | None:
         """Return the extension if it is finished; raise BadInput if it was begun with other settings."""
@@ -224,12 +238,7 @@ class ExtensionJob:
         train, held_out = (corpus.split(name) for name in ("train", "test"))
         return Extension(
             path=str(self.out),
-            settings={
-                "model": self.model,
-                "fingerprint": original.fingerprint,
-                "data": list(self.sources),
-                **asdict(config),
-            },
+            settings=self._settings(original),
             command=self.command(),
             versions=used_versions("accelerate", *(["peft"] if config.lora else [])),
             device=device_name(self.device),

@@ -29,7 +29,7 @@ from longreach.evaluation import (
 )
 from longreach.evaluation.context import BLOCK
 from longreach.execution import ExecutionConfig
-from longreach.extension.likelihood import scorer
+from longreach.extension.likelihood import PlainScorer, scorer
 from longreach.extension.retrieval import NAMES, NeedleTexts, RetrievalScore, measure_retrieval
 from longreach.extension.texts import ReachTexts, passages
 from longreach.probe import HuggingFace, LanguageModel, ProbeConfig, predicting, probe, total_steps
@@ -178,12 +178,14 @@ def _retrieval(
     cost, asked = model.pass_cost(), len(config.depths) * config.questions
     report = observer.phase(f"{title}retrieval", asked * len(cells))
     units = (asked,) * len(cells)
-    operations = [asked * cost.operations(context) for context, _ in cells]
+    score = scorer(model, config.batch_tokens)
+    # without a cache, each value of several tokens takes a pass of its own
+    passes = 1 + needle_texts.most_long_values * isinstance(score, PlainScorer)
+    operations = [passes * asked * cost.operations(context) for context, _ in cells]
     longest = max(context for context, _ in cells)
     if (work := estimate_windows(cost, predict, units, operations, longest, str(model.device))) is not None:
         observer.expect(work)
     rows = partial(_rows, model, config.batch_tokens)
-    score = scorer(model, config.batch_tokens)
     return measure_retrieval(score, needle_texts, cells, config.depths, config.questions, rows, model.device, report)
 
 

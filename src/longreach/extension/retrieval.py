@@ -88,6 +88,11 @@ class NeedleTexts:
             )
         return whole[0][:shared], values
 
+    @property
+    def most_long_values(self) -> int:
+        """Return how many of the values have several tokens, in the question with the most of them."""
+        return max(sum(len(value) > 1 for value in values) for _, values in self._asked.values())
+
     def smallest_context(self, needles: int) -> int:
         """Return the smallest context of which needles and question take at most half."""
         question = max(len(prompt) for prompt, _ in self._asked.values())

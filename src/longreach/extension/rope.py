@@ -72,7 +72,9 @@ def _scaled(config: Any, own: Mapping[str, Any], method: _Scaled, trained: int, 
     """Return the parameters of RoPE that is scaled from `trained` to `to` tokens."""
     kind = own.get("rope_type", "default")
     if kind == method and kind in ("yarn", "linear"):  # scaled by the same method before: one larger factor
-        return {**own, "factor": own["factor"] * to / trained}
+        first = own.get("original_max_position_embeddings") if kind == "yarn" else None
+        factor = to / first if first else own["factor"] * to / trained
+        return {**{name: value for name, value in own.items() if name != "attention_factor"}, "factor": factor}
     if kind != "default":
         raise BadInput(
             f"the RoPE of this {config.model_type} model is scaled already ({kind}), which {method} cannot be laid on:"

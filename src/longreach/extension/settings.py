@@ -100,7 +100,7 @@ class ExtendConfig(Settings):
     @property
     def contexts(self) -> list[int]:
         """Return half the trained length, the trained length, and its doublings up to `to`."""
-        found = [self.trained // 2]
+        found = [self.trained // 2, self.trained]
         while found[-1] * 2 < self.to:
             found.append(found[-1] * 2)
         return [*found, self.to]
@@ -130,6 +130,8 @@ def difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
     for name, value in now.items():
         if name == "fingerprint" and earlier.get(name) != value:
             return "other weights or another configuration of the model"
+        if name == "texts_sha256" and earlier.get(name) != value:
+            return "other texts"
         if name not in earlier or earlier[name] != value:
             return f"{argument(name)} {earlier.get(name)!r}, not {value!r}"
     return ""

@@ -33,15 +33,17 @@ def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32", *,
     try:
         with quiet_loading():
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options, trust_remote_code=False)
+            if config is None:
+                config = transformers.AutoConfig.from_pretrained(where, **options, trust_remote_code=False)
+            config._attn_implementation = None  # config.json could name a kernel to download and run
             model, found = transformers.AutoModelForCausalLM.from_pretrained(
                 where,
+                config=config,
                 dtype=PRECISIONS[precision],
                 **options,
-                **({} if config is None else {"config": config}),
                 output_loading_info=True,
                 trust_remote_code=False,
                 weights_only=True,  # nothing is unpickled but tensors
-                attn_implementation=None,  # config.json could name a kernel to download and run
             )
     except Exception as error:
         raise refusal(name, error) from error
@@ -62,7 +64,8 @@ def _check_tokenizer(folder: Path) -> None:
 
 def check_weights(name: str, device: str, warn: Callable[[str], None]) -> None:
     """Raise BadInput if the weight files in a folder are larger than the device's memory; warn if little is free."""
-    files = [file for kind in ("*.safetensors", "*.bin") for file in Path(name).glob(kind)]
+    kinds = ("model*.safetensors", "pytorch_model*.bin")  # the second is read where the first is not there
+    files = next((found for kind in kinds if (found := list(Path(name).glob(kind)))), [])
     check_memory(sum(file.stat().st_size for file in files), device, name, "use a smaller model", warn)
 
 

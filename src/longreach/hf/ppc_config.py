@@ -3,7 +3,7 @@
 transformers is imported already when this module is: see `longreach.hf`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longreach.errors import BadInput
@@ -35,9 +35,7 @@ class PpcConfig(import_transformers(_NEEDS, "configuration_utils").PreTrainedCon
         **kwargs: Any,
     ) -> None:
         if isinstance(text_config, dict):
-            # a folder could name a kernel to download and run
-            text_config = {key: value for key, value in text_config.items() if not key.endswith("_implementation")}
-            text_config = _AutoConfig.for_model(**text_config)
+            text_config = _AutoConfig.for_model(**_without_kernels(text_config))
         if text_config is None or head is None:
             raise BadInput("a PpcConfig needs text_config and head: call with_position_head(model)")
         if head.get("name") not in HEADS:
@@ -50,8 +48,15 @@ class PpcConfig(import_transformers(_NEEDS, "configuration_utils").PreTrainedCon
             raise BadInput(f"level_sizes must start with 0, for a first level that grows: got {tuple(level_sizes)}")
         self.text_config, self.head, self.level_sizes, self.max_id = text_config, head, list(level_sizes), max_id
         self.id_weight, self.id_loss_on = id_weight, id_loss_on
-        super().__init__(**kwargs)
+        super().__init__(**_without_kernels(kwargs))
         _register_model()
+
+
+def _without_kernels(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that name no kernel of a hub, which transformers would download and run."""
+    return {
+        name: value for name, value in settings.items() if not name.endswith("_implementation") or "/" not in str(value)
+    }
 
 
 def register_ppc_type() -> None:

@@ -78,7 +78,7 @@ def export(
             as_subwords(config.task.opened.tokenizer).save(place)
         has_tokenizer = isinstance(config.task, Text) or save_words(config.task, place, longest)
         architecture = type(theirs).__name__
-        write_atomically(place / "README.md", _card(config, source, architecture).encode())
+        write_atomically(place / "README.md", _card(config, source, architecture, has_tokenizer).encode())
     return Exported(str(target), architecture, theirs.num_parameters(), reason, has_tokenizer)
 
 
@@ -103,9 +103,11 @@ def _converted(config: RunConfig, model: Model, format: ExportFormat, longest: i
     return wrap_for_huggingface(task, ids, model, longest), f"load it after import longreach.hf ({reason})"
 
 
-def _card(config: RunConfig, run: RunFolder, architecture: str) -> str:
+def _card(config: RunConfig, run: RunFolder, architecture: str, has_tokenizer: bool) -> str:
     """Return a model card of Hugging Face: how to load the model, and the information card of its run."""
     imported = "import longreach.hf\n" if architecture == "LongreachForCausalLM" else ""
+    names = ["AutoModelForCausalLM", *(["AutoTokenizer"] if has_tokenizer else [])]
+    tokenizer = 'tokenizer = AutoTokenizer.from_pretrained(".")\n' if has_tokenizer else ""
     info = run.info()
     facts = {"seed": info.seed, "longreach": info.versions.get("longreach", "unknown"), **asdict(run.card())}
     table = "".join(f"| {name.replace('_', ' ')} | {_cell(value)} |\n" for name, value in facts.items())
@@ -113,8 +115,8 @@ def _card(config: RunConfig, run: RunFolder, architecture: str) -> str:
         "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- longreach\n---\n\n"
         f"# {info.title or config.task.name}\n\nA model of the task `{config.task.name}` with position IDs"
         f" `{config.ids.name}`, trained by longreach.\n\n```python\n{imported}"
-        "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-        'model = AutoModelForCausalLM.from_pretrained(".")\ntokenizer = AutoTokenizer.from_pretrained(".")\n```\n\n'
+        f"from transformers import {', '.join(names)}\n\n"
+        f'model = AutoModelForCausalLM.from_pretrained(".")\n{tokenizer}```\n\n'
         f"| information card | |\n|---|---|\n{table}"
     )
 

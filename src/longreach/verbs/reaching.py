@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from longreach.config import Lengths, build, read_value
 from longreach.errors import BadInput, argument
 from longreach.execution import ExecutionConfig
@@ -92,13 +94,12 @@ def reach(
     }
     names = [texts] if isinstance(texts, str | Path) else list(texts)
     found = find_model(model, tokenizer, precision, device)
-    given: Any = model
-    training = getattr(given, "training", False)
+    training = [module for module in model.modules() if module.training] if isinstance(model, nn.Module) else []
     try:
         return measure_reach(found, names, settings, encodings, probe, split, field, out, bars(progress))
     finally:
-        if training:
-            given.train()
+        for module in training:
+            module.training = True
 
 
 Opened = Callable[[Callable[[str], None]], HuggingFace]
@@ -108,6 +109,8 @@ Opened = Callable[[Callable[[str], None]], HuggingFace]
 def find_model(model: str | Path | Any, tokenizer: Any, precision: str, device: str) -> Opened:
     """Return a function that loads the model; raise BadInput at once for a run folder."""
     if not isinstance(model, str | Path):
+        if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+            raise BadInput("the adapter of this model adds virtual tokens to texts, which is not measured: remove it")
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # with its adapters
         if not hasattr(inner, "get_output_embeddings"):
             raise BadInput(f"expected a causal language model of Hugging Face, got {type(model).__name__}")
@@ -185,15 +188,18 @@ def _measure(
     """Return the figures of the model as it is and with each encoding."""
     from longreach.engine.plan import choose
 
+    ours = from_huggingface(model.model).eval() if encodings else None
     named = {text: encoding_for(model.model.config, read_value(text), argument("encoding")) for text in encodings}
-    ours = from_huggingface(model.model).eval() if named else None
+    for name, encoding in named.items():  # before anything is measured
+        assert ours is not None
+        with ours.exchange_encoding(encoding):
+            check_reach_memory(OwnModel(ours, name), config, observer.say)
     measured = {AS_IT_IS: measure_model(model, texts, config, observer, AS_IT_IS if named else "")}
     for name, encoding in named.items():
         assert ours is not None
         with ours.exchange_encoding(encoding):
             execution = ExecutionConfig(batch_tokens=config.batch_tokens)
             variant = OwnModel(ours, name)
-            check_reach_memory(variant, config, observer.say)
             variant.model = choose(ours, execution, str(model.device)).test_model(ours)
             measured[name] = measure_model(model, texts, config, observer, name, variant)
     return measured
