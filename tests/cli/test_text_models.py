@@ -162,7 +162,7 @@ def test_lines_of_a_table_are_documents(trained, tmp_path, capsys):
         (["MODEL", "TEXT", "--probe", "-1"], "--probe must not be negative"),
         (["MODEL", "nowhere"], "there is no file or folder nowhere"),
         (["MODEL", "TEXT", "CORPUS"], "is a prepared corpus, which is measured alone"),
-        (["RUN", "TEXT"], "is a run of longreach: longreach eval"),
+        (["RUN", "TEXT"], "is a run of longreach, and no model of Hugging Face: longreach eval"),
         (["nowhere/at-all", "TEXT"], "there is no model 'nowhere/at-all'"),
     ],
 )

@@ -310,7 +310,7 @@ def test_models_that_cannot_be_extended_are_refused(config, complaint):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"to": 32}, r"to=32 must be above the 32 tokens that the model was trained for.*give trained"),
+        ({"to": 32}, r"to=32 must be above trained=32, the tokens that the model was trained for; give trained"),
         ({"window": 256}, r"window=256 must be at most to=128"),
         ({"lr": 0.0}, "lr must be above 0, got 0.0"),
         ({"test": 1.0}, "test must be above 0 and below 1"),
@@ -425,14 +425,15 @@ def test_scaling_without_an_effect_is_refused_and_sliding_windows_are_said(place
 
 def test_a_result_that_gains_nothing_is_said_in_words(made):
     rows = [Comparison("scaling only", 128, nats, nats - 0.1, nats + 0.1) for nats in (0.05, 0.2)]
-    rows.append(Comparison("scaling only", 128, 0.2, None, None))
+    rows += [Comparison("scaling only", 128, 0.2, None, None), Comparison("scaling only", 128, -0.2, -0.3, -0.1)]
     lines = replace(made, comparisons=rows).lines()
-    assert lines[:3] == [
+    assert lines[:4] == [
         "At 128 tokens, scaling, PoSE beside scaling only gains nothing: it lowers the loss by 0.050 nats"
         " (-0.050 to 0.150).",
         "At 128 tokens, scaling, PoSE beside scaling only lowers the loss by 0.200 nats (0.100 to 0.300).",
-        "At 128 tokens, scaling, PoSE beside scaling only lowers, in one document and so without an interval, the loss"
-        " by 0.200 nats.",
+        "At 128 tokens, scaling, PoSE beside scaling only changes the loss by -0.200 nats, in one document and so"
+        " without an interval.",
+        "At 128 tokens, scaling, PoSE beside scaling only raises the loss: by +0.200 nats (+0.100 to +0.300).",
     ]
 
 

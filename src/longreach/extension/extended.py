@@ -94,8 +94,10 @@ class Extension:
 
     def tables(self) -> dict[str, Table]:
         """Return tables by title, each with a row for each context and a column for each arm."""
+        documents = self.result.losses[0].documents
+        interval = f"95% interval over {documents} documents" if documents > 1 else "one document: no interval"
         found = {
-            "Loss in nats per token (95% interval over documents)": {
+            f"Loss in nats per token ({interval})": {
                 arm.name: [_with_interval(loss.nats, loss.low, loss.high) for loss in arm.losses] for arm in self.arms
             },
             "Gain of the last doubling of the context, in nats on the same tokens": {
@@ -124,10 +126,13 @@ class Extension:
                 gain += f" ({row.low:.3f} to {row.high:.3f})"
                 price += f" ({-row.high:+.3f} to {-row.low:+.3f})"
             if row.context == self.contexts[-1]:
-                words = "lowers the loss by" if row.gains else "gains nothing: it lowers the loss by"
-                if row.low is None:
-                    words = "lowers, in one document and so without an interval, the loss by"
-                found.append(f"At {row.context} tokens, {result} beside {row.control} {words} {gain}.")
+                if row.low is None or row.high is None:
+                    words = f"changes the loss by {price}, in one document and so without an interval"
+                elif row.high < 0:
+                    words = f"raises the loss: by {price}"
+                else:
+                    words = ("lowers the loss by " if row.gains else "gains nothing: it lowers the loss by ") + gain
+                found.append(f"At {row.context} tokens, {result} beside {row.control} {words}.")
             if row.control == "as it is" and row.context <= trained:
                 prices.append(f"At {row.context} tokens, {result} changes the loss of the model as it is by {price}.")
         if not self.comparisons:

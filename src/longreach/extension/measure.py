@@ -255,7 +255,7 @@ def probe_passages(
 ) -> dict[str, Any]:
     """Return how few tokens predictions depend on: the figures of `longreach probe` for `count` passages."""
     config = ProbeConfig(seed=seed)
-    chosen = passages(model, texts, PASSAGE, count)
+    chosen = passages(model, texts, min(PASSAGE, model.longest or PASSAGE), count)
     targets = [passage.targets("every", _EVERY, config.window) for passage in chosen]
     work = (observer or Observer()).phase("probe", sum(total_steps(config, some) for some in targets))
     done = 0

@@ -72,8 +72,8 @@ class ExtendConfig(Settings):
     def __post_init__(self) -> None:
         if self.to <= self.trained:
             raise BadInput(
-                f"{argument('to', self.to)} must be above the {self.trained} tokens that the model was trained for by"
-                f" its configuration; if these are wrong, give {argument('trained')}"
+                f"{argument('to', self.to)} must be above {argument('trained', self.trained)}, the tokens that the"
+                f" model was trained for; give {argument('trained')} if its configuration is wrong"
             )
         if self.window > self.to:
             raise BadInput(f"{argument('window', self.window)} must be at most {argument('to', self.to)}")

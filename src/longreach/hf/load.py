@@ -28,19 +28,20 @@ def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32", *,
     transformers = import_transformers(name)
     where, options = where_it_lies(name)
     if not options:
+        _check_folder(name)
         check_name(name, "model")
-        _check_tokenizer(Path(name))
     try:
         with quiet_loading():
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options, trust_remote_code=False)
-            if config is None:
+            if config is None and not _holds_adapters(name):
                 config = transformers.AutoConfig.from_pretrained(where, **options, trust_remote_code=False)
-            config._attn_implementation = None  # config.json could name a kernel to download and run
+            if config is not None:
+                config._attn_implementation = None  # config.json could name a kernel to download and run
             model, found = transformers.AutoModelForCausalLM.from_pretrained(
                 where,
-                config=config,
                 dtype=PRECISIONS[precision],
                 **options,
+                **({} if config is None else {"config": config}),
                 output_loading_info=True,
                 trust_remote_code=False,
                 weights_only=True,  # nothing is unpickled but tensors
@@ -54,12 +55,31 @@ def load_huggingface(name: str, device: str = "cpu", precision: str = "fp32", *,
     return model.to(device), tokenizer
 
 
-def _check_tokenizer(folder: Path) -> None:
-    """Raise BadInput if the folder of a model has none of the files of a tokenizer."""
-    if (folder / "config.json").is_file():
+def refuse_run(name: str) -> None:
+    """Raise BadInput for a run folder."""
+    if (Path(name) / "config.yaml").is_file():
+        raise BadInput(f"{name} is a run of longreach, and no model of Hugging Face: longreach eval {name} tests it")
+
+
+def _check_folder(name: str) -> None:
+    """Raise BadInput if a path holds no model, or one without the files of a tokenizer."""
+    if not name:
+        raise BadInput("no model is named")
+    refuse_run(name)
+    folder = Path(name)
+    if folder.is_file():
+        raise BadInput(f"{name} is a file: a model is a folder, a name on the hub or a .gguf file")
+    if folder.is_dir() and not _holds_adapters(name):
+        if not (folder / "config.json").is_file():
+            raise BadInput(f"{name} holds no model: it has no config.json")
         kinds = ("tok*", "vocab.*", "*.model", "merges.txt")
         if not any(file for kind in kinds for file in folder.glob(kind)):
             raise BadInput(f"{folder} has no tokenizer: write the model's own there, by tokenizer.save_pretrained")
+
+
+def _holds_adapters(name: str) -> bool:
+    """Return whether a folder holds adapters, whose configuration names the model that they belong to."""
+    return (Path(name) / "adapter_config.json").is_file()
 
 
 def check_weights(name: str, device: str, warn: Callable[[str], None]) -> None:

@@ -10,12 +10,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longreach.errors import BadInput
+from longreach.errors import BadInput, lacks_memory
 from longreach.evaluation import PassCost
 from longreach.hf.load import PRECISIONS, load_huggingface, refusal
 from longreach.probe.fingerprint import fingerprint_of_model, fingerprint_of_text
 from longreach.probe.language_model import LanguageModel, check_hiding
 from longreach.probe.passage import Passage
+from longreach.system.files import one_line
 
 _OF_FILES = ("_name_or_path", "architectures", "transformers_version")
 """Settings that say where a model was read from, not what it is."""
@@ -31,6 +32,8 @@ class HuggingFace(LanguageModel):
 
     def __init__(self, model: Any, name: str, tokenizer: Any = None, memory: int = 1 << 30) -> None:
         super().__init__(memory)
+        if model.config.model_type == "longreach":
+            raise BadInput(f"{name} is a run of longreach, exported: use its run folder, with longreach eval or probe")
         if not {"attention_mask", "position_ids"} <= set(inspect.signature(model.forward).parameters):
             raise BadInput(f"{name} takes no mask or no positions: it cannot be probed")
         self.model, self.tokenizer, config = model.eval(), tokenizer, model.config.get_text_config()
@@ -100,7 +103,9 @@ class HuggingFace(LanguageModel):
         """Return the special tokens that the tokenizer writes before every text; empty without a tokenizer."""
         if self.tokenizer is None:
             return []
-        whole, plain = (self._encode("a", special) for special in (True, False))
+        words = self.tokenizer.convert_ids_to_tokens(range(min(len(self.tokenizer), 100)))
+        some = next((word for word in words if word.isalnum()), "a")  # a tokenizer of words may know nothing else
+        whole, plain = (self._encode(some, special) for special in (True, False))
         starts = range(len(whole) - len(plain) + 1)
         return whole[: next((start for start in starts if whole[start : start + len(plain)] == plain), 0)]
 
@@ -111,7 +116,12 @@ class HuggingFace(LanguageModel):
         return self._encode(text, False)
 
     def _encode(self, text: str, special: bool) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
+        try:
+            return list(self.tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
+        except Exception as error:  # tokenizers raise nothing more special for a word that they do not know
+            if lacks_memory(error):
+                raise
+            raise BadInput(f"the tokenizer of {self.name} cannot encode the text: {one_line(error)}") from error
 
     def check_positions(self, tokens: int) -> None:
         """Raise BadInput if texts of so many tokens are longer than the positions that the model has learned."""

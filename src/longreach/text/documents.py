@@ -57,6 +57,8 @@ def find_source(name: str) -> TextSource:
     """A text that was fetched, or a path: one that has the name of such a text is written ./NAME."""
     if name.startswith("hf:"):
         return TextSource(name, [])
+    if not name:
+        raise BadInput("a text without a name was given")
     path = fetched_texts(name) or Path(name)
     if path.is_dir():
         inside = sorted(path.rglob("*"), key=lambda file: file.relative_to(path).parts)

@@ -26,7 +26,7 @@ from longreach.extension import (
 )
 from longreach.extension.result import AS_IT_IS, FILE, used_versions
 from longreach.hf import from_huggingface
-from longreach.hf.load import check_weights
+from longreach.hf.load import check_weights, refuse_run
 from longreach.hf.rope import encoding_for
 from longreach.probe import HuggingFace, OwnModel, load_hugging_face
 from longreach.runs import Observer, choose_device
@@ -117,11 +117,7 @@ def find_model(model: str | Path | Any, tokenizer: Any, precision: str, device: 
         return lambda warn: HuggingFace(inner, type(inner).__name__, tokenizer)
     if tokenizer is not None:
         raise BadInput(f"{argument('tokenizer')} belongs to a model in memory, and {model} is loaded with its own")
-    if (Path(model) / "config.yaml").is_file():
-        raise BadInput(
-            f"{model} is a run of longreach: longreach eval {model} measures it, or measure the folder that"
-            f" longreach export {model} FOLDER writes"
-        )
+    refuse_run(str(model))
     chosen = choose_device(device)
 
     def load(warn: Callable[[str], None]) -> HuggingFace:
@@ -144,7 +140,9 @@ def measure_reach(
 ) -> ReachResult:
     """Load a model, measure it and write the result; see `reach`."""
     started = time.perf_counter()
-    config = _settings({**settings, "contexts": settings["contexts"] or 1})  # before anything is loaded in vain
+    config = _settings(
+        {**settings, "contexts": 1 if settings["contexts"] is None else settings["contexts"]}
+    )  # before anything is loaded in vain
     folder = None if out is None else _check_folder(Path(out))
     if probe < 0:
         raise BadInput(f"{argument('probe')} must not be negative, got {probe}")

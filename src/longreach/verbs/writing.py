@@ -1,6 +1,7 @@
 """`dataset`: write samples of a task as JSON lines or Parquet, for other programs."""
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,7 +55,11 @@ class WrittenDataset:
 
     def __str__(self) -> str:
         told = f"{self.path}: {self.samples:,} samples, {', '.join(self.columns)}; words in {self.vocabulary}"
-        return told if self.group is None else f"{told}; lm_eval --tasks {self.group} --include_path {self.path}"
+        return (
+            told
+            if self.group is None
+            else f"{told}; lm_eval --tasks {self.group} --include_path {shlex.quote(self.path)}"
+        )
 
 
 def dataset(
